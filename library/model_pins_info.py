@@ -119,6 +119,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 # Bytes of a file listing, with some hundred bytes for each file.
 LONGEST_LIST = 16 * 1024 * 1024
 COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def get(params: dict[str, Any], path: str, limit: int) -> bytes:
@@ -146,7 +147,10 @@ def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> 
     Raises Refusal if they differ.
     """
     if file["size"] > pin_file.LARGEST:
-        return str(file["sha256"])
+        stated = str(file["sha256"])
+        if not _SHA256.fullmatch(stated):
+            raise ValueError("a checksum that is none")
+        return stated
     place = f"/{params['repository']}/resolve/{revision}/{quote(file['name'])}"
     content = get(params, place, pin_file.LARGEST)
     sha256 = hashlib.sha256(content).hexdigest()

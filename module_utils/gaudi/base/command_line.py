@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 TRUST_REMOTE_CODE = "--trust-remote-code"
@@ -104,6 +105,21 @@ def unpickles(plan: Mapping[str, Any]) -> bool:
     weight_utils.py of the releases' pins (vllm-fork 14f489ea and 84922944) calls torch.load without weights_only.
     """
     return plan.get("release") in ("1.16", "1.18")
+
+
+def measured_in(plan: Mapping[str, Any]) -> list[str]:
+    """Return the directories on the node of the calibration that a server reads: their arrays are unpickled.
+
+    neural-compressor, torch/algorithms/fp8_quant/_core/common.py, loads them with allow_pickle. A calibration that an
+    image brings is in none.
+    """
+    box = plan.get("container") or {}
+    variables = {**(box.get("environment") or {}), **(plan.get("environment") or {})}
+    if "QUANT_CONFIG" not in variables:
+        return []
+    file = PurePosixPath(box.get("working_directory") or "/", str(variables["QUANT_CONFIG"]))
+    mounts = [mount for mount in box.get("mounts") or [] if PurePosixPath(mount.get("target", "")) in file.parents]
+    return sorted({str(mount["source"]) for mount in mounts})
 
 
 def hub_ids(plan: Mapping[str, Any]) -> list[str]:

@@ -75,8 +75,8 @@ class Steps:
     """The steps, in this order; an unneeded step is empty.
 
     ``repair``: half-installed packages. ``unpack``: those of them to reinstall, with their versions; the others are
-    only configured. ``forget``: modules that DKMS must remove before that, as MODULE/VERSION. ``install``: packages with
-    their versions. ``build``: kernels that lack the driver. ``unload``, ``load``: modules.
+    only configured. ``forget``: modules that DKMS must remove before that, as MODULE/VERSION. ``install``: packages
+    with their versions. ``build``: kernels that lack the driver. ``unload``, ``load``: modules.
     """
 
     repair: tuple[str, ...] = ()

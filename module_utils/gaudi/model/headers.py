@@ -100,7 +100,7 @@ def weights_from(
                 kind = str(entry["dtype"])
                 total += end - begin
                 parameters[kind] = parameters.get(kind, 0) + (end - begin) // WIDTHS.get(kind, 1)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Refusal(
                 "not_safetensors", f"The header of {name} cannot be read ({type(error).__name__}). Fetch it again."
             ) from error

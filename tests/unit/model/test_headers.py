@@ -180,8 +180,12 @@ def test_a_file_cut_short_is_named(tmp_path: Path, content: bytes) -> None:
         read_weights(str(tmp_path))
 
 
+# A number with which Python cannot calculate.
+HUGE = b'{"a": {"dtype": "BF16", "data_offsets": [0.5, %s]}}' % (b"9" * 400)
+
+
 @pytest.mark.parametrize(
-    "header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "BF16"}}', b'{"a": {"data_offsets": 1}}']
+    "header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "BF16"}}', b'{"a": {"data_offsets": 1}}', HUGE]
 )
 def test_a_header_that_is_none_is_named(header: bytes) -> None:
     with pytest.raises(Refusal, match="one"):

@@ -755,6 +755,24 @@ def test_measurements_that_users_could_exchange_are_refused(run: Run, tmp_path: 
     assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["others_may_write"]
 
 
+def test_a_calibration_that_users_could_exchange_is_refused(run: Run, tmp_path: Path) -> None:
+    """Of calibrate_model.sh, or a quantization_config of the request: its arrays are unpickled as well."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "made").mkdir()
+    mount = {"source": str(tmp_path / "made"), "target": "/calibration", "read_only": True}
+    asks = plan(tmp_path, 0) | {"modules": [], "environment": {"QUANT_CONFIG": "/calibration/maxabs_quant_g2.json"}}
+    asks["container"] = {"name": "vllm-one", "mounts": [mount], "working_directory": "/"}
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == []
+    (tmp_path / "made/m_hooks_maxabs_0_1.npz").touch()
+    (tmp_path / "made/m_hooks_maxabs_0_1.npz").chmod(0o666)
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["others_may_write"]
+    relative = {"QUANT_CONFIG": "./calibration/maxabs_quant_g2.json"}
+    assert ids(run(gaudi_preflight, against(plans=[asks | {"environment": relative}]), answers)) == ["others_may_write"]
+    elsewhere = {"QUANT_CONFIG": "/in/the/image/maxabs_quant_g2.json"}
+    assert ids(run(gaudi_preflight, against(plans=[asks | {"environment": elsewhere}]), answers)) == []
+
+
 @pytest.mark.parametrize(("release", "refused"), [("1.16", True), ("1.18", True), ("1.22", False)])
 def test_weights_that_users_could_exchange_are_refused_where_a_release_unpickles(
     run: Run, tmp_path: Path, release: str, refused: bool
