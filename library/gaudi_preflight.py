@@ -403,7 +403,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.apt import config, faults
 from ansible.module_utils.gaudi.base import paths, places
 from ansible.module_utils.gaudi.base.access import bypassed, proxy_of
-from ansible.module_utils.gaudi.base.command_line import measured_in, runs_code, unpickles
+from ansible.module_utils.gaudi.base.command_line import measured_in, plugins_in, runs_code, unpickles
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
@@ -894,11 +894,15 @@ def look_at_instance(
     writers = [writers_of(folder.parent, beneath.refuse_writers) for folder in written]
     code = look_at_code(params, plan)
     # Users could exchange files after their comparison with the pins, and code that nothing is compared with.
-    guarded = [*map(Path, code), *([Path(measurements["path"])] if measurements else []), *map(Path, measured_in(plan))]
+    guarded = [
+        *map(Path, code),
+        *([Path(measurements["path"])] if measurements else []),
+        *map(Path, [*measured_in(plan), *plugins_in(plan)]),
+    ]
     weights = Path(requires["weights_path"]) if requires["weights_path"] else None
     if weights is not None and (runs_code(plan) or unpickles(plan)):
         guarded += [
-            weights,
+            *weights_folders.of_plan(plan),
             *(Path(file).parent for file in requires.get("files") or [] if Path(file).name in OF_MODELS),
         ]
     writers += [writers_of(folder, beneath.refuse_writers_within) for folder in dict.fromkeys(guarded)]

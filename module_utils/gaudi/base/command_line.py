@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,6 +15,9 @@ _NAMED = (
     *("--model", "--models", "--tokenizer", "--hf-config-path", "--generation-config"),
     *("--speculative-model", "--spec-model", "--qlora-adapter-name-or-path"),
 )
+# Options that name files of Python, which the server imports (import_from_path of vLLM), and keys that do.
+PLUGINS = ("--tool-parser-plugin", "--reasoning-parser-plugin")
+PLUGINS_IN_JSON = {"--structured-outputs-config": ("reasoning_parser_plugin",)}
 _NAMED_IN_PAIRS = ("--lora-modules", "--prompt-adapters", "--default-mm-loras")
 # Keys of config.json in which an Ultravox model names two more models, whose weights its server fetches at their newest
 # commit (vllm/model_executor/models/ultravox.py).
@@ -94,9 +97,28 @@ def number(plan: Mapping[str, Any], name: str) -> int | None:
     return int(word) if word.isascii() and word.isdigit() else None
 
 
-def runs_code(plan: Mapping[str, Any]) -> bool:
-    """Return whether the server of a plan may run code that comes with its weights."""
+def trusts_code(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan may run the code that its weights name themselves."""
     return TRUST_REMOTE_CODE in options(plan.get("arguments"))
+
+
+def runs_code(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan may run code of its weights: what they name, or a plugin beside them."""
+    requires = plan.get("requires") or {}
+    weights = {requires.get("weights_path"), *requires.get("weights_beside", [])}
+    return trusts_code(plan) or not weights.isdisjoint(plugins_in(plan))
+
+
+def plugins_in(plan: Mapping[str, Any]) -> list[str]:
+    """Return the directories on the node of the files of Python that a server imports as plugins.
+
+    A plugin that an image brings is in none.
+    """
+    given = options(plan.get("arguments"))
+    files = [value for name in PLUGINS for value in given.get(name, [])]
+    for name, keys in PLUGINS_IN_JSON.items():
+        files += _in_json_or_dotted(given.get(name, []), keys)
+    return _mounted(plan, files)
 
 
 def unpickles(plan: Mapping[str, Any]) -> bool:
@@ -115,10 +137,14 @@ def measured_in(plan: Mapping[str, Any]) -> list[str]:
     """
     box = plan.get("container") or {}
     variables = {**(box.get("environment") or {}), **(plan.get("environment") or {})}
-    if "QUANT_CONFIG" not in variables:
-        return []
-    file = PurePosixPath(box.get("working_directory") or "/", str(variables["QUANT_CONFIG"]))
-    mounts = [mount for mount in box.get("mounts") or [] if PurePosixPath(mount.get("target", "")) in file.parents]
+    return _mounted(plan, [str(variables[name]) for name in ("QUANT_CONFIG",) if name in variables])
+
+
+def _mounted(plan: Mapping[str, Any], files: Iterable[str]) -> list[str]:
+    """Return the directories on the node, sorted, of those files of a container that come from the node."""
+    box = plan.get("container") or {}
+    above = {folder for file in files for folder in PurePosixPath(box.get("working_directory") or "/", file).parents}
+    mounts = [mount for mount in box.get("mounts") or [] if PurePosixPath(mount.get("target", "")) in above]
     return sorted({str(mount["source"]) for mount in mounts})
 
 
@@ -133,13 +159,17 @@ def hub_ids(plan: Mapping[str, Any]) -> list[str]:
         for value in given.get(name, []):
             found.update(_in_json(value, ("path", "local_path", None)) or [value.rpartition("=")[2]])
     for name, keys in _NAMED_IN_JSON.items():
-        parts = given.get(name, [])
-        dotted = tuple(f".{key}" for key in keys)
-        found.update(after for part, after in zip(parts, parts[1:]) if part in dotted)
-        found.update(model for value in parts for model in _in_json(value, keys))
+        found.update(_in_json_or_dotted(given.get(name, []), keys))
     for name in _NAMED_IN_ENVIRONMENT:
         found.update(str(variables.get(name, "")).split(","))
     return sorted(name for name in found if not name.startswith("/") and name.strip() not in _NO_MODEL)
+
+
+def _in_json_or_dotted(values: Sequence[str], keys: tuple[str, ...]) -> list[str]:
+    """Return the texts below these keys of an option's JSON objects, or of its values that name a key by a dot."""
+    dotted = tuple(f".{key}" for key in keys)
+    found = [after for part, after in zip(values, values[1:]) if part in dotted]
+    return [*found, *(text for value in values for text in _in_json(value, keys))]
 
 
 def _in_json(value: str, keys: tuple[object, ...]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.command_line import runs_code, unpickles
+from ..base.command_line import runs_code, trusts_code, unpickles
 from ..base.measured import MEASURED, measured_files
 from ..base.places import is_below
 from ..base.refusal import Refusal
@@ -163,7 +163,7 @@ def _container(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
         # The tool may only write here; it cannot change the files that this project reads and writes.
         {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
         *run["mounts"],
-        *(() if runs_code(plan) else MODULES_CACHE_MOUNTS),
+        *(() if trusts_code(plan) else MODULES_CACHE_MOUNTS),
     ]
     return {
         # The instance's own name, so that its own reservation and the container of an interrupted run do not block it.
@@ -190,7 +190,7 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
         for name, value in {**plan["environment"], **plan["container"]["environment"]}.items()
         if not SERVING_ONLY.fullmatch(name)
     }
-    if not runs_code(plan):
+    if not trusts_code(plan):
         kept["HF_MODULES_CACHE"] = MODULES_CACHE
     # No checksum pins the data set, and datasets before 2.20 runs a script in it unless it is told not to (config.py).
     kept["HF_DATASETS_TRUST_REMOTE_CODE"] = "0"

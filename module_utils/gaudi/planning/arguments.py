@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..base.absent import absent
 from ..base.checks import mapping, meant, shown, switch
@@ -102,6 +102,8 @@ OPTIONS = {
 }
 
 # A key on a command line can be read by every process of the node.
+# A key of JSON that holds a secret, such as s3_secret_access_key of --model-loader-extra-config.
+SECRET_KEY = re.compile(r"api_?key|secret|passw(or)?d|credential", re.IGNORECASE)
 SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 
 _SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
@@ -201,18 +203,7 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: ServerSurface) -
     replaced = set()
     for token, values in _grouped(extra):
         name = normal(token)
-        if name in SECRETS:
-            raise Refusal(
-                "secret_in_arguments",
-                f"extra_args has {name}: every process of the node can read it there. "
-                f"Give the key to the service role.",
-            )
-        if any(without_accounts(value) != value for value in values):
-            raise Refusal(
-                "account_in_argument",
-                f"extra_args has {name} with an address that has an account: every process of the node can read it "
-                f"there. Name an address without one, such as that of a proxy that adds it.",
-            )
+        _refuse_secrets(name, token, values)
         sentence = absent(name, values[0] if values else None)
         if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:
             raise Refusal("not_offered", f"extra_args has {shown(name)}. {sentence}")
@@ -229,6 +220,48 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: ServerSurface) -
     draft.arguments[:] = [entry for entry in draft.arguments if normal(entry[0]) not in replaced]
     for name in sorted(replaced):
         draft.note(f"arguments.{name}", None, "extra-args", "the request", {"extra_args": list(extra)})
+
+
+def _refuse_secrets(name: str, token: str, values: Sequence[str]) -> None:
+    """Refuse an option that holds a secret, or an address with an account."""
+    if name in SECRETS:
+        raise Refusal(
+            "secret_in_arguments",
+            f"extra_args has {name}: every process of the node can read it there. Give the key to the service role.",
+        )
+    if any(without_accounts(value) != value for value in values):
+        raise Refusal(
+            "account_in_argument",
+            f"extra_args has {name} with an address that has an account: every process of the node can read it "
+            f"there. Name an address without one, such as that of a proxy that adds it.",
+        )
+    if any(SECRET_KEY.search(key) for key in _keys(token, values)):
+        raise Refusal(
+            "secret_in_arguments",
+            f"extra_args has {name} with a key that names a secret: every process of the node can read it there. "
+            f"Leave it to your image, or to a file of its own.",
+        )
+
+
+def _keys(token: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield the keys of JSON values, and those that an option names behind a dot."""
+    yield from token.partition("=")[0].split(".")[1:]
+    waiting = [_json(value) for value in values]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            yield from part
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+
+
+def _json(text: str) -> object:
+    """Return what a text means as JSON; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _grouped(extra: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -126,9 +126,7 @@ def code_refusals(
         model = str(plan["model"]) if own and plan.get("model") else "NAME"
         if not source["fetch"]["measured_cards"]:
             refusals.append(code_refusal(name, source["fetch"]["repositories"], model))
-    refusals += [
-        f"{name} may run code (trust_remote_code). {said}" for said in hub_sentences([plan]) if runs_code(plan)
-    ]
+    refusals += [f"{name} may run code of what it fetches. {said}" for said in hub_sentences([plan]) if runs_code(plan)]
     kept = " Until then the instance is not changed." if installed else ""
     return [f"{refusal}{kept}" for refusal in refusals if refusal]
 

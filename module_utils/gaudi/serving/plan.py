@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-from ..base.command_line import hub_ids, runs_code
+from ..base.command_line import hub_ids, trusts_code
 from .closed_ports import ClosedPorts
 from .last_start import sized_by
 
@@ -198,7 +198,7 @@ def kept_offline(plan: Mapping[str, Any]) -> bool:
 
 def kept_from_code(plan: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the variables that keep a plan's server from code of its weights; {} where it may run that code."""
-    return {} if runs_code(plan) else NO_CODE
+    return {} if trusts_code(plan) else NO_CODE
 
 
 def recipe_directory(plan: Mapping[str, Any]) -> str:

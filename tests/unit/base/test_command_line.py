@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.command_line import hub_ids, options, runs_code
+from ansible.module_utils.gaudi.base import command_line
+from ansible.module_utils.gaudi.base.command_line import hub_ids, options, plugins_in, runs_code, trusts_code
+from ansible.module_utils.gaudi.serving.known_settings import HARMLESS_OPTIONS
+from ansible.module_utils.gaudi.serving.openness import TRUSTED_WITH_VALUE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +87,35 @@ def test_hub_ids_are_found_in_the_environment_and_behind_serve() -> None:
 def test_every_spelling_lets_code_run(word: str) -> None:
     assert runs_code(plan(word))
     assert not runs_code(plan("--served-model-name", "trust-remote-code"))
+
+
+PLUGIN = "/models/x/parser.py"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--tool-parser-plugin", PLUGIN],
+        [f"--tool_parser_plugin={PLUGIN}"],
+        ["--reasoning-parser-plugin", PLUGIN],
+        ["--structured-outputs-config", json.dumps({"reasoning_parser_plugin": PLUGIN})],
+        ["--structured-outputs-config.reasoning_parser_plugin", PLUGIN],
+        ["--tool-parser-plugin", "x/parser.py"],
+    ],
+)
+def test_a_plugin_beside_the_weights_is_code_of_them(words: list[str]) -> None:
+    mount = {"source": "/data/x", "target": "/models/x", "read_only": True}
+    container = {"mounts": [mount], "working_directory": "/models"}
+    made = {"arguments": words, "requires": {"weights_path": "/data/x"}, "container": container}
+    assert (runs_code(made), trusts_code(made), plugins_in(made)) == (True, False, ["/data/x"])
+    # In another directory of the node it is that of the site; one of the image is in none.
+    assert not runs_code({**made, "requires": {"weights_path": "/data/y"}})
+    assert plugins_in({**made, "container": {**container, "mounts": []}}) == []
+
+
+def test_each_option_of_a_plugin_counts_as_one_that_opens_something() -> None:
+    assert set(command_line.PLUGINS) <= set(TRUSTED_WITH_VALUE)
+    assert not set(command_line.PLUGINS_IN_JSON) & HARMLESS_OPTIONS
 
 
 @given(st.none() | st.integers() | st.text() | st.lists(st.text() | st.integers() | st.none()))

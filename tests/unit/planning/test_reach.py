@@ -96,6 +96,19 @@ def test_an_account_is_in_no_argument() -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model-loader-extra-config", '{"s3": {"s3_secret_access_key": "hunter2"}}'],
+        ["--model-loader-extra-config.s3_secret_access_key", "hunter2"],
+    ],
+)
+def test_a_key_that_names_a_secret_is_in_no_argument(arguments: list[str]) -> None:
+    refused = plan(extra_args=arguments)
+    assert refused["refused_id"] == "secret_in_arguments"
+    assert "hunter2" not in refused["refused"]
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("HTTPS_PROXY", "http://bob:hunter2@proxy:3128"),

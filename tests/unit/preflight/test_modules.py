@@ -755,6 +755,19 @@ def test_measurements_that_users_could_exchange_are_refused(run: Run, tmp_path: 
     assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["others_may_write"]
 
 
+def test_a_plugin_that_users_could_exchange_is_refused(run: Run, tmp_path: Path) -> None:
+    """A server imports it, whether or not its weights may bring code."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "parser.py").touch()
+    mount = {"source": str(tmp_path), "target": "/models/x", "read_only": True}
+    asks = plan(tmp_path, 0) | {"modules": [], "arguments": ["--tool-parser-plugin", "/models/x/parser.py"]}
+    asks["container"] = {"name": "vllm-one", "mounts": [mount]}
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == []
+    (tmp_path / "parser.py").chmod(0o666)
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["others_may_write"]
+
+
 def test_a_calibration_that_users_could_exchange_is_refused(run: Run, tmp_path: Path) -> None:
     """Of calibrate_model.sh, or a quantization_config of the request: its arrays are unpickled as well."""
     (tmp_path / "config.json").write_text("{}")
