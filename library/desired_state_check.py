@@ -137,7 +137,7 @@ def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
     why = [Refusal.from_keys(each) for each in unserved.values()]
     said = "\n".join(dict.fromkeys(each.message_with_id for each in why))
     return Refusal(
-        why[0].id, f"{said}\nThis run left {', '.join(unserved)} as before. Repair this and run the same again."
+        why[0].id, f"{said}\nThis run left {', '.join(unserved)} as before. Correct this and run the same again."
     )
 
 

@@ -172,7 +172,7 @@ refusals:
 steps:
   description:
     - What is to do, in this order. C(repair) has packages that are installed by half, C(forget) what DKMS has of them,
-      C(unpack) those of them that come again, with their versions. C(install) has packages with their versions,
+      C(unpack) those of them that are reinstalled, with their versions. C(install) has packages with their versions,
       C(build) kernels without the driver, C(unload) and C(load) modules. A step that is not needed is empty.
   type: dict
   returned: always

@@ -576,7 +576,7 @@ def look(module: AnsibleModule) -> judgement.PreflightFacts:
             )
             for plan in named
         },
-        weights={path: weights_folders.repair(Path(path)) for path in weights_there(plans)},
+        weights={path: weights_folders.repair_command(Path(path)) for path in weights_there(plans)},
         lost=look_where_lost(before),
         coming=coming,
         python=python_version(module) if any(one.source["fetch"] for one in coming) else "",

@@ -368,8 +368,8 @@ def hold(module: AnsibleModule, file: dict[str, Any], before: PathState, after: 
             os.fsync(out.fileno())
         own(Path(temporary), mode)
         if before.state == "file":
-            # The new file gets the old one's rights first.
-            own(path, mode)
+            # Ansible gives the new file the old one's rights first: never wider ones than both.
+            path.chmod(path.stat().st_mode & mode)
         place(module, temporary, path, mode)
         sync_folder(path.parent)
     own(path, mode)

@@ -342,7 +342,7 @@ def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Im
         text = read_text(path) or ""
         return text, read(path, image_record.ImageRecord.parse) or image_record.ImageRecord()
     except Damaged as damage:
-        module.warn(f"{damage}. {image_record.WRITTEN_ANEW}")
+        module.warn(f"{damage}. {image_record.REWRITTEN}")
         return "", image_record.ImageRecord()
 
 

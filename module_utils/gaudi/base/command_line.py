@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from .places import normal
+
 TRUST_REMOTE_CODE = "--trust-remote-code"
 # Options and variables that name models, tokenizers and adapters (vllm/engine/arg_utils.py, vllm/envs.py). A value that
 # is no absolute path is fetched: from a hub, or from another storage that its address names.
@@ -105,7 +107,7 @@ def trusts_code(plan: Mapping[str, Any]) -> bool:
 def runs_code(plan: Mapping[str, Any]) -> bool:
     """Return whether the server of a plan may run code of its weights: what they name, or a plugin beside them."""
     requires = plan.get("requires") or {}
-    weights = {requires.get("weights_path"), *requires.get("weights_beside", [])}
+    weights = {requires.get("weights_path"), *(requires.get("weights_beside") or [])}
     return trusts_code(plan) or not weights.isdisjoint(plugins_in(plan))
 
 
@@ -143,7 +145,9 @@ def measured_in(plan: Mapping[str, Any]) -> list[str]:
 def _mounted(plan: Mapping[str, Any], files: Iterable[str]) -> list[str]:
     """Return the directories on the node, sorted, of those files of a container that come from the node."""
     box = plan.get("container") or {}
-    above = {folder for file in files for folder in PurePosixPath(box.get("working_directory") or "/", file).parents}
+    start = str(box.get("working_directory") or "/")
+    whole = [normal(file if file.startswith("/") else f"{start}/{file}") for file in files]
+    above = {folder for file in whole for folder in PurePosixPath(file).parents}
     mounts = [mount for mount in box.get("mounts") or [] if PurePosixPath(mount.get("target", "")) in above]
     return sorted({str(mount["source"]) for mount in mounts})
 

@@ -31,9 +31,10 @@ class Damaged(ValueError):
         return f"{self.path} is damaged: {self.what}"
 
 
-def parse(text: str, form: Any = dict, schema: int | None = None) -> dict[str, Any]:
+def parse(text: str, form: Any = dict, schema: int | None = None, *, of_model: bool = False) -> dict[str, Any]:
     """Parse a document and compare it with a form (see misfit) and, if given, a schema number.
 
+    of_model: it is a file of a model, in which numbers may be infinite.
     Raises ValueError, with a clause that begins with "it", if the text does not match.
     """
     if not text.strip("\0 \t\r\n"):
@@ -52,7 +53,7 @@ def parse(text: str, form: Any = dict, schema: int | None = None) -> dict[str, A
         raise ValueError(f"it holds {_kind(content)} where a mapping is to be")
     if deeper(content, DEEPEST):
         raise ValueError("it is nested too deeply")
-    if not all(bounded(leaf) for leaf in leaves(content)):
+    if not of_model and not all(bounded(leaf) for leaf in leaves(content)):
         raise ValueError(_TOO_LARGE)
     if schema is not None and content.get("schema") != schema:
         raise ValueError(f"it is of schema {content.get('schema')!r}; this release reads schema {schema}"[:200])

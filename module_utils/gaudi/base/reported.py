@@ -264,7 +264,7 @@ def on_page(value: object) -> object:
 
 
 def _unbounded(leaf: object, longest: int) -> bool:
-    """Whether a leaf is too large, or no number at all."""
+    """Whether a leaf is too large, or NaN."""
     return not bounded(leaf) or (isinstance(leaf, str) and len(leaf) > longest)
 
 

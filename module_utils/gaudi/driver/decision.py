@@ -285,8 +285,8 @@ def _forget(found: DriverState, wanted: ReleasePackages) -> tuple[str, ...]:
 def _unpack(found: DriverState, wanted: ReleasePackages, present: PackageComparison) -> tuple[str, ...]:
     """Return half-installed packages to reinstall, with the release's versions."""
     halves = [found.packages[name] for name in present.unfinished]
-    again = {half.name for half in halves if half.torn or half.version != wanted.version}
-    return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in again)
+    reinstalled = {half.name for half in halves if half.torn or half.version != wanted.version}
+    return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in reinstalled)
 
 
 def _steps(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, present: PackageComparison) -> Steps:

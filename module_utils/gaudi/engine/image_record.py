@@ -32,7 +32,7 @@ _FORM = {
     "history?": {str: [str]},
 }
 # Added to a sentence about a damaged record. The only loss is which images earlier plans used.
-WRITTEN_ANEW = "It is written again: images are looked into again, and those of earlier plans stay on the node."
+REWRITTEN = "It is written again: images are looked into again, and those of earlier plans stay on the node."
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 

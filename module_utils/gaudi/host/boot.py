@@ -43,7 +43,7 @@ class Boot:
         if place is None:
             return ""
         return (
-            f"{place} sets {grub.DEFAULT} again, without what {own} adds to it, so that {' '.join(arguments)} do not "
+            f"{place} overwrites {grub.DEFAULT}, without what {own} adds to it, so that {' '.join(arguments)} do not "
             f'reach the kernel. Write "${grub.DEFAULT} ..." there, or move that line to a file that sorts before.'
         )
 

@@ -271,7 +271,7 @@ def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) ->
         elif any(found.place.path == own_path for found in words):
             winner = f"{last} wins, because it stands behind ours"
         else:
-            winner = f"{last} wins, because a file behind {own_path} starts the line again"
+            winner = f"{last} wins, because a file behind {own_path} overwrites the line"
         sentences.append(f"{word.place} says {word.text}, wanted is {ours}. {winner}. Remove that argument there.")
     return sentences
 

@@ -34,7 +34,7 @@ def perform(
     asked = json.dumps(compute.request(planned))
     # The collective libraries choose an interface of the node by themselves where none is named.
     loopback = [word for name in ("GLOO", "HCCL") for word in ("--env", f"{name}_SOCKET_IFNAME=lo")]
-    isolation = [
+    given = [
         *links.ISOLATION,
         *links.MEASURES,
         *loopback,
@@ -42,7 +42,7 @@ def perform(
         f"HABANA_VISIBLE_DEVICES={indexes}",
         "--interactive",
     ]
-    arguments = [*isolation, "--entrypoint", "python3", image, "-", asked]
+    arguments = [*given, "--entrypoint", "python3", image, "-", asked]
     limit = module.params["compute_limit"] or compute.limit_seconds(planned)
     with reservations.borrowed(STATE, PLANS, reservations.BORROWER, chosen, now):
         ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)

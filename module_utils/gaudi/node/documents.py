@@ -55,9 +55,11 @@ def read_json(
     schema: int | None = None,
     place: Path | None = None,
     within: Iterable[Path] = (),
+    *,
+    of_model: bool = False,
 ) -> dict[str, Any] | None:
     """Read a JSON document of a form, as base.documents.parse tells; None where no file is there. Raises Damaged."""
-    return read(path, lambda text: parse(text, form, schema), place, within)
+    return read(path, lambda text: parse(text, form, schema, of_model=of_model), place, within)
 
 
 def read_text(path: Path, place: Path | None = None, within: Iterable[Path] = ()) -> str | None:

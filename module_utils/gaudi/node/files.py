@@ -23,7 +23,7 @@ class WriteFailure(OSError):
     def __str__(self) -> str:
         """Return the sentence."""
         return (
-            f"{self.filename} cannot be written ({self.strerror}), and is as it was. Repair that, then run this again."
+            f"{self.filename} cannot be written ({self.strerror}), and is as it was. Correct that, then run this again."
         )
 
 

@@ -186,10 +186,10 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     inspected = json.loads(out)[0]
     labels = _labels(inspected)
     # Of a network only fi_info has something to say. What a run over host NICs finds, it finds with a run's variables.
-    isolation = [*LOOKS, "--network", "host" if provider else "none"]
+    given = [*LOOKS, "--network", "host" if provider else "none"]
     variables = HOST_NICS_VARIABLES if provider else {}
-    isolation += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    program = [*ISOLATION, *isolation, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
+    given += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    program = [*ISOLATION, *given, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
     # It gets no card, so it may run beside processes that use them.
     looked = containers.run_once(module, LOOKING, program, LOOK_SECONDS)
     how = looked.how

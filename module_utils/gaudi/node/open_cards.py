@@ -25,8 +25,9 @@ MOST_CARDS = 64
 
 def read_open(proc: Path, dev: Path = Path("/dev")) -> Iterator[Holder]:
     """Yield processes with a card's device file open, in whatever container."""
+    numbers = _numbers(dev)
     for process in sorted(proc.glob("[0-9]*")):
-        indexes = set(_open_cards(process, dev))
+        indexes = set(_open_cards(process, numbers))
         if indexes:
             name = text_of(process / "comm").strip()
             # It has ended, or only queries cards.
@@ -93,15 +94,15 @@ def read_facts(
     return Facts(
         cards=tuple(sorted(indexes.values())) or None,
         visible=tuple(sorted(offered(states))) if states else None,
-        holders=tuple(_in_words(indexes, proc)),
+        holders=tuple(_in_words(indexes, proc, dev)),
         modules=frozenset(line.split()[0] for line in modules if line.strip()) or None,
         infiniband=(dev / "infiniband").is_dir(),
     )
 
 
-def _in_words(indexes: Mapping[int, int], proc: Path) -> Iterator[str]:
+def _in_words(indexes: Mapping[int, int], proc: Path, dev: Path) -> Iterator[str]:
     init = text_of(proc / "1/cgroup")
-    for holder in read_open(proc):
+    for holder in read_open(proc, dev):
         if holder.index in indexes:
             unit, container = owner_of(holder.cgroup, init)
             where = f" in container {container[:12]}" if container else f" of {unit}" if unit else ""
@@ -120,11 +121,17 @@ def account_of(process: Path) -> str | None:
         return f"user {uid}"
 
 
-def _open_cards(process: Path, dev: Path) -> Iterator[int]:
+def _numbers(dev: Path) -> dict[str, int]:
+    """Return the number of each device file of the node's cards, by its path."""
+    found = {f"/dev/accel/{file.name}": _number(file) for file in sorted((dev / "accel").glob("accel*"))}
+    return {path: number for path, number in found.items() if number is not None}
+
+
+def _open_cards(process: Path, numbers: Mapping[str, int]) -> Iterator[int]:
     """Yield the index of each card a process has open.
 
-    The file has a card's name, and its number where the node has that card's file: in a container anything may be
-    named like a card.
+    A container may call any device a card, and a card by the name of another: what counts is the number, where the
+    node has a file of that name.
     """
     try:
         descriptors = list((process / "fd").iterdir())
@@ -133,12 +140,19 @@ def _open_cards(process: Path, dev: Path) -> Iterator[int]:
         return
     for descriptor in descriptors:
         try:
-            opened = str(descriptor.readlink()).removesuffix(" (deleted)")
-            index, seen = device_index(opened), descriptor.stat()
-            if index is not None and stat.S_ISCHR(seen.st_mode):
-                number = _number(dev / "accel" / Path(opened).name)
-                if number in (None, seen.st_rdev):
-                    yield index
+            opened, seen = str(descriptor.readlink()), descriptor.stat()
         except OSError:
             # Closed between the listing and the look.
             continue
+        index = device_index(opened)
+        if index is None or not stat.S_ISCHR(seen.st_mode):
+            continue
+        if numbers.get(opened.removesuffix(" (deleted)"), seen.st_rdev) == seen.st_rdev:
+            yield index
+        else:
+            yield from (
+                other
+                for path, number in numbers.items()
+                if number == seen.st_rdev
+                if (other := device_index(path)) is not None
+            )

@@ -98,15 +98,15 @@ def wrong_files(folder: Path) -> list[str]:
     return []
 
 
-def repair(folder: Path) -> str:
+def repair_command(folder: Path) -> str:
     """Return the command that repairs a folder with a record; "" without one."""
     with contextlib.suppress(Damaged):
         fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
         if fetched is not None:
-            return weights.repair_fetched(fetched, str(folder))
+            return weights.command_for_fetched(fetched, str(folder))
         made = documents.read(folder / CONVERTED, weights.parse_converted, place=folder)
         if made is not None:
-            return weights.repair_converted(made, str(folder))
+            return weights.command_for_converted(made, str(folder))
     return ""
 
 
@@ -193,7 +193,7 @@ def shared_by_nodes(folder: str, mountinfo: str) -> str:
 def models_named(folder: Path) -> list[str]:
     """Return the models of a hub that the config.json of a folder names; [] for one that cannot be read."""
     try:
-        config = documents.read_json(folder / "config.json", within=beneath.within(folder))
+        config = documents.read_json(folder / "config.json", within=beneath.within(folder), of_model=True)
     except (Refusal, Damaged):
         # No plan is made for such weights: library/serving_plan.py refuses them.
         return []
@@ -235,7 +235,7 @@ def changed_weights(directory: Path) -> str | None:
     others = f", like {len(wrong) - 1} more," if len(wrong) > 1 else ""
     return (
         f"{directory / wrong[0]} {seen}: it is{others} missing, of another size than is on record, or was found "
-        f"damaged. Make the weights whole with: {repair(directory)}"
+        f"damaged. Make the weights whole with: {repair_command(directory)}"
     )
 
 

@@ -102,9 +102,9 @@ OPTIONS = {
 }
 
 # A key on a command line can be read by every process of the node.
+SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 # A key of JSON that holds a secret, such as s3_secret_access_key of --model-loader-extra-config.
 SECRET_KEY = re.compile(r"api_?key|secret|passw(or)?d|credential", re.IGNORECASE)
-SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 
 _SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
 
@@ -192,7 +192,7 @@ def _check_said(name: str, option: str, found: object, said: object) -> None:
 
 
 def join_arguments(draft: Draft, extra: Sequence[str], surface: ServerSurface) -> None:
-    """Check ``extra_args`` and let it replace what it says again; its tokens are appended as they stand."""
+    """Check ``extra_args`` and let it override earlier arguments; its tokens are appended as they stand."""
     if extra and not is_option(extra[0]):
         if absent(extra[0]) is not None:
             raise Refusal("not_offered", f"extra_args begins with {shown(extra[0])}. {absent(extra[0])}")

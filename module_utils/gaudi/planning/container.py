@@ -184,7 +184,7 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     for place in _read(setting):
         mount(*place)
     if setting.measurements is not None:
-        # The server keeps the scales it computes beside the measurements: in memory, again for each start. The
+        # The server keeps the scales it computes beside the measurements: in memory, newly for each start. The
         # measurements themselves, which root of the node reads as well, it cannot change.
         for name in measured_files(MEASURED, setting.cards):
             mount(f"{setting.measurements}/{name}", f"{setting.measured_in}/{name}")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
-from ..base.command_line import hub_ids, runs_code
+from ..base.command_line import hub_ids, runs_code, trusts_code
 from ..base.printable import printable
 from ..weights.hub_kinds import DEFAULT, hub_kind
 from ..weights.pin_file import BY_COMMIT, UNPINNED, measurements_not_pinned, pinned_by, with_checksums
@@ -126,7 +126,8 @@ def code_refusals(
         model = str(plan["model"]) if own and plan.get("model") else "NAME"
         if not source["fetch"]["measured_cards"]:
             refusals.append(code_refusal(name, source["fetch"]["repositories"], model))
-    refusals += [f"{name} may run code of what it fetches. {said}" for said in hub_sentences([plan]) if runs_code(plan)]
+    fetched = hub_sentences([plan]) if trusts_code(plan) else []
+    refusals += [f"{name} may run code (trust_remote_code). {said}" for said in fetched]
     kept = " Until then the instance is not changed." if installed else ""
     return [f"{refusal}{kept}" for refusal in refusals if refusal]
 

@@ -232,7 +232,7 @@ def tmpfs(entry: str | dict[str, Any]) -> str:
     return f"{entry['path']}:rw,exec,nosuid,nodev,size={entry['size_mib']}m,mode={entry['mode']}"
 
 
-def isolation(box: Mapping[str, Any]) -> list[str]:
+def resource_limits(box: Mapping[str, Any]) -> list[str]:
     """Return arguments for shared memory and the number of processes; plans of 0.1 have neither."""
     words = ["--shm-size", f"{box['shm_mib']}m"] if box.get("shm_mib") else []
     return [*words, "--pids-limit", str(box["pids"])] if box.get("pids") else words
@@ -277,7 +277,7 @@ def container_command(
     # an ended container still has its exit status. The supervisor removes it.
     command = ["docker", "run", "--sig-proxy=false", "--pull", "never", "--name", plan.name]
     command += ["--runtime", str(box["runtime"]), "--network", str(box["network"]), "--ipc", str(box["ipc"])]
-    command += isolation(box)
+    command += resource_limits(box)
     command += ["--cap-drop", "ALL"]
     for capability in box.get("capabilities", []):
         command += ["--cap-add", str(capability)]

@@ -167,7 +167,7 @@ def parse_converted(text: str) -> ConversionRecord:
     return ConversionRecord(sizes, found, **origin)
 
 
-def repair_converted(record: ConversionRecord, folder: str) -> str:
+def command_for_converted(record: ConversionRecord, folder: str) -> str:
     """Return the command that repairs a folder of converted weights.
 
     A path that has blanks, quotes or braces is left out. Quotes of a shell do not help: Ansible divides the value of -e
@@ -178,7 +178,7 @@ def repair_converted(record: ConversionRecord, folder: str) -> str:
     return f"ansible-playbook playbooks/convert_weights.yml -e source={source} -e target={target}{tool}"
 
 
-def repair_fetched(record: Manifest, folder: str) -> str:
+def command_for_fetched(record: Manifest, folder: str) -> str:
     """Return the command that repairs a folder of fetched weights."""
     if record.repository.rpartition("/")[2] == folder.rpartition("/")[2]:
         wanted = f"-e repository={record.repository} -e revision={record.revision}"

@@ -39,7 +39,7 @@ from gaudi.faults.facts import Facts
 from gaudi.node import documents, long_work
 from gaudi.node.files import write_json
 from gaudi.node.long_work import lines_of
-from gaudi.serving.plan import NO_ENTRY_POINT, isolation, mount, tmpfs, ulimits
+from gaudi.serving.plan import NO_ENTRY_POINT, mount, resource_limits, tmpfs, ulimits
 
 CLIENT = f"{paths.PROGRAMS}/bench_client.py"
 LABEL = "gaudi-serving.benchmark"
@@ -100,7 +100,7 @@ def command(document: dict[str, Any], folder: Path) -> list[str]:
         box["network"],
         "--ipc",
         "private",
-        *isolation(box),
+        *resource_limits(box),
         "--cap-drop",
         "ALL",
     ]

@@ -50,7 +50,7 @@ from gaudi.node.weights.measurements import check_npz
 from gaudi.node.weights.pinned import not_as_pinned
 from gaudi.preflight.pins import code_differs
 from gaudi.serving.failure import Failure
-from gaudi.serving.plan import NO_ENTRY_POINT, PlanCard, isolation, mount, tmpfs, ulimits
+from gaudi.serving.plan import NO_ENTRY_POINT, PlanCard, mount, resource_limits, tmpfs, ulimits
 from gaudi.serving.plan_cards import card_indexes
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
@@ -224,7 +224,7 @@ def command(document: dict[str, Any], indexes: list[int], variables: str) -> lis
         f"{LABEL}={document['model']}",
     ]
     words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"]]
-    words += [*isolation(box), "--cap-drop", "ALL"]
+    words += [*resource_limits(box), "--cap-drop", "ALL"]
     for capability in box["capabilities"]:
         words += ["--cap-add", capability]
     words += ["--security-opt", "no-new-privileges"]

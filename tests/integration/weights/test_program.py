@@ -260,7 +260,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: SimulatedHub, tmp_path
     assert done.returncode == 0, done.stderr
     said = (tmp_path / "said").read_text()
     assert "No space left on device" in said
-    assert "What has arrived is kept; repair it or make room, then run the same again" in said
+    assert "What has arrived is kept; correct that or make room, then run the same again" in said
     assert "Traceback" not in said
     figures = dict(line.split() for line in done.stdout.splitlines())
     assert figures["status"] == "1"

@@ -101,6 +101,7 @@ PLUGIN = "/models/x/parser.py"
         ["--structured-outputs-config", json.dumps({"reasoning_parser_plugin": PLUGIN})],
         ["--structured-outputs-config.reasoning_parser_plugin", PLUGIN],
         ["--tool-parser-plugin", "x/parser.py"],
+        ["--tool-parser-plugin", "/elsewhere/../models/x/parser.py"],
     ],
 )
 def test_a_plugin_beside_the_weights_is_code_of_them(words: list[str]) -> None:

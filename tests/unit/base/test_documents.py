@@ -50,6 +50,12 @@ def test_anything_else_is_named(text: str, what: str) -> None:
     assert str(raised.value) == what
 
 
+def test_a_file_of_a_model_may_have_infinite_numbers() -> None:
+    """time_step_limit of Mamba's configurations is one."""
+    found = documents.parse('{"time_step_limit": [0.0, Infinity]}', of_model=True)
+    assert found["time_step_limit"][1] == float("inf")
+
+
 @pytest.mark.parametrize(
     ("value", "form", "misfit"),
     [

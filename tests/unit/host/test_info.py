@@ -244,7 +244,7 @@ def test_a_file_that_forgets_ours_is_named(debian: DebianHost) -> None:
     late = debian.root / "default/grub.d/zzz.cfg"
     late.write_text("GRUB_CMDLINE_LINUX_DEFAULT=quiet\n")
     found = debian.run(always=["iommu"])
-    said = f"{late}:1 sets GRUB_CMDLINE_LINUX_DEFAULT again, without what {debian.root / 'default/grub.d/zz.cfg'} adds"
+    said = f"{late}:1 overwrites GRUB_CMDLINE_LINUX_DEFAULT, without what {debian.root / 'default/grub.d/zz.cfg'} adds"
     assert any(sentence.startswith(said) for sentence in found["findings"])
     assert said in found["serving_refused"]
     # Where somebody sets the arguments by hand, our drop-in is none of their business.

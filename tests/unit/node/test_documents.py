@@ -95,7 +95,7 @@ def test_what_cannot_be_written_is_named_and_stays_as_it_was(tmp_path: Path) -> 
             files.write_json(path, {"phase": "stopped"})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    said = "cannot be written (File too large), and is as it was. Repair that, then run this again."
+    said = "cannot be written (File too large), and is as it was. Correct that, then run this again."
     assert str(failed.value) == f"{path} {said}"
     assert documents.read_json(path) == {"phase": "serving"}
     assert list(tmp_path.iterdir()) == [path]

@@ -12,7 +12,7 @@ import yaml
 from tests.unit.preflight.test_contracts import ROOT, TASK_FILES, load, name_of, tasks
 
 FILES = sorted([*TASK_FILES, ROOT / "site.yml", *ROOT.glob("playbooks/**/*.yml")])
-# Tokens are attributes in an expression, of a source in the inventory or of an answer: x.token, not 'peer.token'.
+# Tokens are attributes in an expression, of a source in the inventory or of an answer: x.token, not 'giver.token'.
 EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 TOKEN = re.compile(r"[\w\])]\.token\b")
@@ -89,8 +89,8 @@ def test_tasks_that_hold_a_secret_are_found() -> None:
         ("instance_keys: {instance: a, revoke: x}", False),
         ('assert: {that: ["given.token is defined"]}', False),
         ('copy: {content: x}\nwhen: "given.token is defined"', False),
-        ('file: {path: "/etc/peer.token"}', False),
-        ("""file: {path: "{{ folder ~ '/peer.token' }}"}""", False),
+        ('file: {path: "/etc/giver.token"}', False),
+        ("""file: {path: "{{ folder ~ '/giver.token' }}"}""", False),
         ("template: {vars: {a: '{{ b.token }}'}}", True),
     ],
 )

@@ -101,11 +101,11 @@ def test_parse_converted_refuses_an_origin_of_several_lines(field: str, value: s
 
 def test_repair_names_what_the_record_has() -> None:
     made = record.parse_converted(json.dumps(CONVERTED))
-    assert record.repair_converted(made, "/data/out") == (
+    assert record.command_for_converted(made, "/data/out") == (
         "ansible-playbook playbooks/convert_weights.yml -e source=/data/in -e target=/data/out -e tool=fp8_dynamic"
     )
     fetched = record.parse(json.dumps(MADE))
-    assert record.repair_fetched(fetched, "/data/Model") == (
+    assert record.command_for_fetched(fetched, "/data/Model") == (
         f"ansible-playbook playbooks/fetch_weights.yml -e repository=owner/Model -e revision={'ab' * 20}"
     )
 
@@ -114,6 +114,6 @@ def test_repair_names_what_the_record_has() -> None:
 def test_repair_converted_has_no_words_of_the_record_that_a_shell_or_ansible_would_read(value: str) -> None:
     """Ansible divides the value of -e at blanks, and evaluates braces in it, however the shell quotes it."""
     made = record.parse_converted(json.dumps({**CONVERTED, "source": value}))
-    words = shlex.split(record.repair_converted(made, value))
+    words = shlex.split(record.command_for_converted(made, value))
     assert [word.partition("=")[0] for word in words[2:]] == ["-e", "source", "-e", "target", "-e", "tool"]
     assert not set("{}();|`$' ") & set("".join(words))

@@ -31,7 +31,7 @@ def grub_files(defaults: Path) -> list[tuple[str, str]]:
                 found.append((str(path), path.read_text(errors="replace")))
             except OSError as error:
                 raise Refusal(
-                    "file_unreadable", f"{path} cannot be read ({error.strerror}). Repair that, then run again."
+                    "file_unreadable", f"{path} cannot be read ({error.strerror}). Correct that, then run again."
                 ) from error
     return found
 

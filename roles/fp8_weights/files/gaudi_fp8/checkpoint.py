@@ -187,7 +187,7 @@ def decided(
 
 
 def carry(source: SourceCheckpoint, folder: Path, rewritten: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, Any]:
-    """Copy the other files of a model into folder, but write some again; returns size and CRC-32 of each."""
+    """Copy the other files of a model into folder, but rewrite some; returns size and CRC-32 of each."""
     for name in source.carried:
         if name in rewritten:
             write_json(folder / name, rewritten[name](), place=folder)

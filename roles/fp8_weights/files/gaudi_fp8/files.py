@@ -23,7 +23,9 @@ def open_in(folder: Path, name: str, buffering: int = -1) -> BinaryIO:
 def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again") -> dict[str, Any]:
     """A JSON object of a form (see documents.misfit) from a file; Refusal with the advice when it is none."""
     try:
-        content: dict[str, Any] | None = documents.read_json(path, form, within=beneath.within(path.parent))
+        content: dict[str, Any] | None = documents.read_json(
+            path, form, within=beneath.within(path.parent), of_model=True
+        )
     except Damaged as damaged:
         raise Refusal("record_damaged", f"{damaged}; {advice}") from damaged
     if content is None:

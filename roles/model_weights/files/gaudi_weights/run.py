@@ -40,7 +40,7 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
             raise Refusal(
                 "system_error",
                 f"{error.filename or target.parent} cannot be read or written ({error.strerror}). What has arrived is "
-                "kept; repair it or make room, then run the same again",
+                "kept; correct that or make room, then run the same again",
             ) from error
     except Refusal as refusal:
         print(refusal, file=sys.stderr)

@@ -15,7 +15,7 @@ def pause_before(failures: int, first: float) -> float:
 def failures_so_far(earlier: dict[str, Any], digest: str, boot: str) -> int:
     """Count the failures in a row that this start continues.
 
-    A new plan, a reboot, a stop as asked, a refusal or a surrender begin again: then a person, or the boot,
+    A new plan, a reboot, a stop as asked, a refusal or a surrender start the count at zero: then a person, or the boot,
     starts the instance. So does a start after the instance had been serving for a while.
     """
     if earlier.get("plan") != digest or earlier.get("boot") != boot or earlier.get("phase") == "stopped":

@@ -101,7 +101,7 @@ def _users(plan: Plan, held: Iterable[int], paths: Paths, state: SupervisorState
     """Who has one of these cards open, each process once."""
     indexes = dict(zip((card.module_id for card in plan.cards), (card["index"] for card in state.document["cards"])))
     wanted = {indexes[module] for module in held}
-    by_pid = {holder.pid: holder for holder in open_cards.read_open(paths.proc) if holder.index in wanted}
+    by_pid = {holder.pid: holder for holder in open_cards.read_open(paths.proc, paths.dev) if holder.index in wanted}
     init = text_of(paths.proc / "1/cgroup")
     return [_user(holder, init) for holder in by_pid.values()]
 

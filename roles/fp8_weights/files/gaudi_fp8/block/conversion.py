@@ -45,5 +45,5 @@ class BlockConversion(Conversion):
         return {"factor": [self.factor.name, self.factor.numerator, self.factor.denominator]}
 
     def carry(self, source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
-        """Copy tokenizer, configuration and code into folder; write the index again, for sizes that changed."""
+        """Copy tokenizer, configuration and code into folder; rewrite the index, for sizes that changed."""
         return carry(source, folder, {INDEX: lambda: index_for(source, folder)})

@@ -35,9 +35,9 @@ class DynamicConversion(Conversion):
         return {"version": VERSION, "scheme": MARKER, "table_sha256": table_hash(), "keep": list(self.keep)}
 
     def carry(self, source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
-        """Copy tokenizer and code into folder; write config.json and the index again, for the scales."""
-        again = {INDEX: lambda: index_with_scales(source, folder), "config.json": lambda: config_for(source)}
-        return carry(source, folder, again)
+        """Copy tokenizer and code into folder; rewrite config.json and the index, for the scales."""
+        rewritten = {INDEX: lambda: index_with_scales(source, folder), "config.json": lambda: config_for(source)}
+        return carry(source, folder, rewritten)
 
 
 def index_with_scales(source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
