@@ -139,7 +139,7 @@ def measured_in(plan: Mapping[str, Any]) -> list[str]:
     """
     box = plan.get("container") or {}
     variables = {**(box.get("environment") or {}), **(plan.get("environment") or {})}
-    return _mounted(plan, [str(variables[name]) for name in ("QUANT_CONFIG",) if name in variables])
+    return _mounted(plan, [str(variables["QUANT_CONFIG"])] if "QUANT_CONFIG" in variables else [])
 
 
 def _mounted(plan: Mapping[str, Any], files: Iterable[str]) -> list[str]:

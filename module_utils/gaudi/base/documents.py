@@ -100,11 +100,13 @@ def _kind(value: object) -> str:
 
 
 def leaves(value: object) -> Iterator[object]:
-    """Yield the values of a JSON value that are neither mapping nor list."""
-    if isinstance(value, (Mapping, list)):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from leaves(inner)
-    else:
+    """Yield the keys and values of nested mappings and lists."""
+    if isinstance(value, Mapping):
+        yield from value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from leaves(each)
+    if not isinstance(value, (Mapping, list)):
         yield value
 
 

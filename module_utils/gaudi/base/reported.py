@@ -14,7 +14,7 @@ from typing import Any
 
 from . import values
 from .checks import MAX_TEXT, integer, mapping, matching, number, sequence, shown, switch, text
-from .documents import DEEPEST, bounded, deeper
+from .documents import DEEPEST, bounded, deeper, leaves
 from .printable import printable
 from .refusal import Refusal
 
@@ -235,7 +235,7 @@ def document(value: object, longest: int = MAX_TEXT) -> dict[str, Any]:
     if deeper(found, DEEPEST):
         raise Refusal("report_too_deep", "What the node reports is nested too deeply.")
     characters = 0
-    for count, leaf in enumerate(_leaves(found), 1):
+    for count, leaf in enumerate(leaves(found), 1):
         characters += len(leaf) if isinstance(leaf, str) else 0
         if _unbounded(leaf, longest):
             raise Refusal("report_out_of_bounds", f"The node reports {shown(leaf)}, which is too large.")
@@ -245,17 +245,6 @@ def document(value: object, longest: int = MAX_TEXT) -> dict[str, Any]:
                 f"The node reports more than {MOST_LEAVES} keys and values, or {MOST_CHARACTERS} characters, at once.",
             )
     return found
-
-
-def _leaves(value: object) -> Iterator[object]:
-    """Yield the keys and values of nested mappings and lists."""
-    if isinstance(value, Mapping):
-        yield from value
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for each in inner:
-        yield from _leaves(each)
-    if not isinstance(value, (Mapping, list)):
-        yield value
 
 
 def on_page(value: object) -> object:
