@@ -16,6 +16,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run
+from ansible.module_utils.gaudi.serving import closed_ports
 
 
 def calibration_document(
@@ -35,9 +36,23 @@ def calibration_document(
         raise AnsibleFilterError(refusal.message_with_id) from None
 
 
+def closing_rules(plan: Mapping[str, Any]) -> str:
+    """Return nft's input that closes the ports between the processes of a plan to other machines."""
+    return closed_ports.closed(plan["instance"], closed_ports.ClosedPorts(*plan["listen"]["closed_ports"]))
+
+
+def opening_rules(plan: Mapping[str, Any]) -> str:
+    """Return nft's input that removes these rules."""
+    return closed_ports.opened(plan["instance"])
+
+
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., dict[str, Any]]]:
+    def filters(self) -> dict[str, Callable[..., object]]:
         """Name the filters."""
-        return {"calibration_document": calibration_document}
+        return {
+            "calibration_document": calibration_document,
+            "closing_rules": closing_rules,
+            "opening_rules": opening_rules,
+        }

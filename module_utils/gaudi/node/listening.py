@@ -29,10 +29,19 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 def listeners_at(address: str, port: int, process: int | str = "self") -> list[Listener]:
     """The sockets of which one accepts a connection, in the network of a process. Raises OSError where it has ended."""
+    return reached(_listeners(process), address, port)
+
+
+def listeners_of(version: int, port: int) -> list[Listener]:
+    """The sockets that accept connections to a port, of one IP version (4 or 6), at any address of the node."""
+    return [each for each in _listeners("self") if (each.version, each.port) == (version, port)]
+
+
+def _listeners(process: int | str) -> list[Listener]:
     tables = [PROC / str(process) / "net" / name for name in ("tcp", "tcp6")]
     # A kernel without IPv6 has no second one.
     found = [parse_listeners(table.read_text(encoding="ascii")) for table in tables if table.exists()]
-    return reached([listener for table in found for listener in table], address, port)
+    return [listener for table in found for listener in table]
 
 
 def asked_at(url: str) -> list[Listener]:

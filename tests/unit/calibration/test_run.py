@@ -14,6 +14,7 @@ from ansible.module_utils.gaudi.base.places import is_below
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.planning.many import plan_all
+from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed
 
 from tests.golden.serving_cases import vendor
 from tests.unit.preflight.test_templates import evaluate
@@ -302,3 +303,18 @@ def test_what_may_become_code_is_guarded_and_compared_with_its_pins() -> None:
     assert strict["pins"] == trusting["pins"]
     pickled = calibration.describe(plan("qwen3-8b", "1.22", **eight), replace(options, dataset="/data/x.pkl"))
     assert pickled["guarded"] == ["/data/x.pkl"]
+
+
+def test_the_ports_between_its_processes_are_closed_while_it_runs() -> None:
+    """The role gives nft these rules around the tool; molecule/calibration watches what nft does with them."""
+    made = plan(CODER, "1.22")
+    ports = ClosedPorts(*made["listen"]["closed_ports"])
+    assert coder()["environment"]["VLLM_PORT"] == str(ports.first)
+    rules = {
+        name: evaluate("fp8_calibration", f"{{{{ fp8_calibration_plan | {name}_rules }}}}", fp8_calibration_plan=made)
+        for name in ("closing", "opening")
+    }
+    assert is_closed(rules["closing"], ports)
+    assert not is_closed(rules["opening"], ports)
+    # Both begin with the same table's removal.
+    assert rules["closing"].startswith(rules["opening"].rstrip())

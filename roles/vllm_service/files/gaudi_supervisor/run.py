@@ -37,6 +37,7 @@ from .emptying import Emptying
 from .endpoint import Endpoint
 from .engine import Container, Docker
 from .listening import Listening
+from .other_family import OtherFamily
 from .plan_history import PlanHistory
 from .reporter import Reporter
 from .settings import Paths, Settings
@@ -78,10 +79,11 @@ class Run:
         self.bearer = self.token(attached)
         self.endpoint = self.listen()
         self.closing = Closing(plan.instance, plan.closed_ports)
+        self.other_family = OtherFamily(plan)
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
-        # When the rules for the closed ports are checked again, in every phase.
+        # When the rules for the closed ports, and the port of the other address family, are checked again.
         self.next_hold = 0.0
         self.unwell_since: float | None = None
         # Since when a server that starts listens, and no connection to it comes through.
@@ -148,6 +150,9 @@ class Run:
             image.get("PYTHONPATH"),
         )
         self.reporter.extend(self.starting.silence())
+        self.other_family.hold()
+        if self.other_family.problem:
+            raise transient("port-taken", self.other_family.problem)
         self.door.open()
         self.closing.close()
         self.reporter.publish("starting", self.starting.text(), attached=False, started=now_text())
@@ -158,7 +163,7 @@ class Run:
     def attach(self) -> subprocess.Popen[bytes]:
         """Follow a container that runs already."""
         self.reporter.extend(self.starting.silence())
-        self.closing.hold()
+        self.hold_ports()
         if not self.ending:
             # A supervisor that was killed while it drained has left it closed.
             self.door.open()
@@ -168,6 +173,11 @@ class Run:
         self.attached_at = time.monotonic()
         container = self.state.document.get("container_id") or self.plan.name
         return self.spawn(["docker", "attach", "--no-stdin", "--sig-proxy=false", container])
+
+    def hold_ports(self) -> None:
+        """Keep others out of the ports that they could take beside the server."""
+        self.closing.hold()
+        self.other_family.hold()
 
     # -- following
 
@@ -240,7 +250,7 @@ class Run:
         self.reporter.write_in_time()
         self.reporter.ping_in_time()
         if now >= self.next_hold:
-            self.closing.hold()
+            self.hold_ports()
             self.next_hold = now + clock.POLL_SERVING
         if now < self.next_poll:
             return
@@ -316,8 +326,8 @@ class Run:
         if lost is not None:
             self.give_up(self.card_lost(lost))
             return
-        problem = self.endpoint.problem(models=False)
-        if problem is None:
+        problem = self.other_family.problem or self.endpoint.problem(models=False)
+        if not problem:
             self.unwell_since = None
             self.starting.remember()
             self.reporter.publish("serving", self.plan.serving, **self.load_now(now), **self.sockets_now())
@@ -462,7 +472,7 @@ class Run:
 
     def tell_engine_gone(self) -> None:
         """Say that the engine is waited for; it may come back to a container that never noticed."""
-        self.closing.hold()
+        self.hold_ports()
         text = "the container engine is gone; waiting for it to return"
         if self.state.ready_at is not None and self.endpoint.problem(models=False) is None:
             self.reporter.publish("serving", f"{text}, while the server answers without it")
@@ -542,5 +552,6 @@ class Run:
     def become_successor(self) -> NoReturn:
         """Run the program on disk in this process."""
         # As we were started (sys.orig_argv came with Python 3.10 only).
+        self.other_family.pass_on()
         started_with = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
         os.execv(sys.executable, [sys.executable, *map(os.fsdecode, started_with)])
