@@ -25,10 +25,11 @@ from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Everything
 from ansible.utils.display import Display
 
-from plugin_utils import phases
+from plugin_utils import packaged_modules, phases
 from plugin_utils.screen import Screen, print_printably
 
 print_printably(Display)
+packaged_modules.reuse()
 
 DOCUMENTATION = """
 name: phases

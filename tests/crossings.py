@@ -333,8 +333,9 @@ CROSSINGS = (
     ),
 )
 
-# Variables of other hosts that no node reports: the inventory alone sets them.
+# What no node reports: variables of other hosts that the inventory alone sets, and packages of modules.
 INVENTORY = {
+    "plugin_utils/packaged_modules.py": (FILES,),
     "playbooks/pin.yml": (WHOLE,),
     "playbooks/plan.yml": (WHOLE,),
     "roles/serving_image/vars/main.yml": ("gaudi_weights_site",),
