@@ -15,7 +15,7 @@ import stat
 import sys
 from pathlib import Path
 
-from ansible import constants
+import ansible.constants as constants
 from ansible.release import __version__
 
 from plugin_utils.brain import ROOT
