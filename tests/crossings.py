@@ -132,6 +132,15 @@ CROSSINGS = (
         {SUPPLY: ("weights_supply_given",)},
     ),
     Crossing(
+        "record of measurements for static FP8",
+        "module weights_giving of the seed",
+        "file that root alone can read, on the receiver, whose job publishes only the files of this record",
+        "mapping as of a folder; for the receiver's job also the digest of its own weights and settings, the names "
+        "that its plan expects and no other, each with its bytes and SHA-256",
+        ("roles/fp8_calibration/tasks/take.yml", "reported('document')"),
+        {"roles/fp8_calibration/tasks/take.yml": ("weights_supply_given",)},
+    ),
+    Crossing(
         "facts that a module returns",
         "modules that another node runs for the receiver",
         "facts of the node that returned them, never those of the receiver",

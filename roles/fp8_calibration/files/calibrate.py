@@ -8,8 +8,9 @@ nothing else of the node. When it has ended, its files are not trusted: links an
 are moved out, and the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its
 place. Earlier measurements are never deleted and stay where they are until then, whatever happens.
 
-A file beside it, with .peer.json instead of .json, names a node that has measured. The measurements are then received
-from there by rsync and published in the same way. The role removes that file and the token it names afterwards.
+A file beside it, with .peer.json instead of .json, names a node that has measured, and has that node's record. The
+measurements are then received from there by rsync, compared with the record, and published in the same way. The role
+removes that file and the token it names afterwards.
 
 Python 3.9, its standard library, and the library gaudi beside this program. Exit status: 0 measured (or measured
 before), 1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
@@ -35,7 +36,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gaudi.base.documents import Damaged
+from gaudi.base.documents import Damaged, misfit
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.calibration.run import OWN, WRITTEN
@@ -68,6 +69,8 @@ DESCRIBED = (
     "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
     "expected", "written", "dump_stats_path", "files", "guarded", "pins", "environment", "container", "command",
 )  # fmt: skip
+# What the file about a node that has measured has to say. manifest: its record.
+PEER = ("name", "address", "password_file", "manifest")
 # The form of the record of a measurement.
 MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}
 
@@ -177,11 +180,13 @@ def measured(target: Path, wanted: str) -> dict[str, Any] | None:
     except Damaged as damaged:
         print(f"{damaged}; the earlier measurement counts as none", flush=True)
         return None
-    if made is None:
-        return None
+    return made if made is not None and made["digest"] == wanted and whole(made, folder) else None
+
+
+def whole(made: dict[str, Any], folder: Path) -> bool:
+    """Whether the measurements of a record are in a folder, by their sizes."""
     sizes = folders.sizes_in(folder, made["measurements"])
-    whole = all(sizes[name] == facts["bytes"] for name, facts in made["measurements"].items())
-    return made if whole and made["digest"] == wanted else None
+    return all(sizes[name] == facts["bytes"] for name, facts in made["measurements"].items())
 
 
 def dated(target: Path, now: datetime) -> Path:
@@ -462,6 +467,7 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
                 "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "cards": document["modules"],
                 "measurements": measurements,
+                "written": check_files(staging, document["written"], staging),
                 "validated_on_hardware": False,
             }
             write_json(staging / OWN / RECORD, made, place=staging)
@@ -472,7 +478,7 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
     return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
 
 
-def receive(seed: dict[str, str], staging: Path, names: list[str]) -> None:
+def receive(seed: dict[str, Any], staging: Path, names: list[str]) -> None:
     """Receive the seed's files of some names with rsync; raises Refusal with rsync's own words."""
     # The downloader's program. Only nodes that receive have it.
     from gaudi_weights import rsync
@@ -491,32 +497,45 @@ def receive(seed: dict[str, str], staging: Path, names: list[str]) -> None:
         raise Refusal("folder_gone", str(gone)) from gone
 
 
-def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[str, Any]:
+def check_given(document: dict[str, Any], seed: dict[str, Any], given: Path, staging: Path) -> None:
+    """Refuse received files unless they are those of the seed's record, which came over ssh, and of this measurement.
+
+    A user of the seed can listen at the port of the transfer before its rsync does, and send other files.
+    """
+    made = seed["manifest"]
+    fits = misfit(made, MEASURED) is None and made["digest"] == digest(document)
+    if not fits or {*made["measurements"]} != {*document["expected"]} or not whole(made, given):
+        raise Refusal(
+            "other_measurements",
+            f"{seed['name']} gave what was measured of other weights, or in another way, or it is not whole; "
+            "run playbooks/calibrate.yml with --limit and this node's name to measure here",
+        )
+    check_written(given, document, staging)
+    for key, names in (("measurements", document["expected"]), ("written", document["written"])):
+        # Without configurations, a record of an earlier release is complete.
+        if check_files(given, names, staging) != made.get(key, {}):
+            raise Refusal(
+                "not_as_recorded",
+                f"{seed['name']} gave files that are not what its record says; measure there again",
+            )
+
+
+def take(document: dict[str, Any], seed: dict[str, Any], again: bool) -> dict[str, Any]:
     """Have what another node measured, checked and published; returns the result."""
     target = Path(document["target"])
     staging = target.with_name(target.name + ".partial")
-    wanted = digest(document)
     with only_one(target):
         kept = None
-        made = measured(target, wanted)
+        made = measured(target, digest(document))
         if made is None or again:
             check_room(target)
             given = stage(document, staging)
-            receive(seed, given, [*document["expected"], *document["written"], f"{OWN}/{RECORD}"])
-            made = measured(given, wanted)
-            if made is None:
-                raise Refusal(
-                    "other_measurements",
-                    f"{seed['name']} gave what was measured of other weights, or in another way, or it is not whole; "
-                    "run playbooks/calibrate.yml with --limit and this node's name to measure here",
-                )
-            if check_files(given, document["expected"], staging) != made["measurements"]:
-                raise Refusal(
-                    "not_as_recorded",
-                    f"{seed['name']} gave files that are not what its record says; measure there again",
-                )
-            check_written(given, document, staging)
-            move_out([*made["measurements"], *document["written"], f"{OWN}/{RECORD}"], given, staging)
+            names = [*document["expected"], *document["written"]]
+            receive(seed, given, names)
+            check_given(document, seed, given, staging)
+            made = seed["manifest"]
+            move_out(names, given, staging)
+            write_json(staging / OWN / RECORD, made, place=staging)
             kept = publish(staging, target)
             print(f"{target}: {len(made['measurements'])} measurement files, taken from {seed['name']}.")
         else:
@@ -531,7 +550,7 @@ def work(description: Path, again: bool) -> dict[str, Any]:
     named = description.with_suffix(".peer.json")
     if not named.exists():
         return calibrate(document, again)
-    return take(document, read_json(named, ("name", "address", "password_file"), advice), again)
+    return take(document, read_json(named, PEER, advice), again)
 
 
 def _stop(signum: int, _frame: Any) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ PROGRAM = Path(calibrate.__file__)
 # On a node it lies in a folder beside the program.
 TAKING = PROGRAM.parents[2] / "model_weights" / "files"
 CARDS = 2
+CONFIGURATION = "maxabs_quant_g2.json"
 NAMES = [f"m_hooks_maxabs_{rank}_{CARDS}{end}" for rank in range(CARDS) for end in (".json", ".npz", "_mod_list.json")]
 
 # An array of one number, as numpy writes it.
@@ -609,6 +611,12 @@ def receiver(node: CalibrationNode, tmp_path: Path) -> CalibrationNode:
     return other
 
 
+def recorded(folder: Path) -> dict[str, Any]:
+    """The record of measurements."""
+    made: dict[str, Any] = json.loads((folder / ".gaudi-serving/calibration.json").read_text())
+    return made
+
+
 def give(receiver: CalibrationNode, seed: CalibrationNode, fault: str = "", after: str = "") -> None:
     """Say, as the role does, that another node gives, and what is to go wrong meanwhile."""
     home, given = str(receiver.home), str(seed.target)
@@ -617,7 +625,7 @@ def give(receiver: CalibrationNode, seed: CalibrationNode, fault: str = "", afte
     (receiver.home / "bin" / "rsync").chmod(0o755)
     (receiver.home / "token").write_text("secret")
     named = {"name": "gaudi-01", "address": "rsync://receiver@10.0.0.7:8730"}
-    content = {**named, "password_file": str(receiver.home / "token")}
+    content = {**named, "password_file": str(receiver.home / "token"), "manifest": recorded(seed.target)}
     (receiver.home / "document.peer.json").write_text(json.dumps(content))
 
 
@@ -631,7 +639,9 @@ def test_what_another_node_measured_is_taken_and_recorded_as_there(
     assert all((receiver.target / name).read_bytes() == (node.target / name).read_bytes() for name in names)
     assert json.loads((receiver.home / "result.json").read_text())["files"] == len(NAMES)
     asked = (receiver.home / "asked").read_text().splitlines()
-    assert {*names, "--files-from=-", f"--max-size={calibrate.LARGEST}"} <= {*asked}
+    # Its record comes through the controller.
+    assert names[-1] not in asked
+    assert {*NAMES, "--files-from=-", f"--max-size={calibrate.LARGEST}"} <= {*asked}
     assert "--recursive" not in asked
     assert "nothing to do" in receiver.run()[1]
 
@@ -706,14 +716,152 @@ def test_what_cannot_be_taken_leaves_what_was_there(
 
 def test_what_another_node_recorded_runs_nothing_here(receiver: CalibrationNode, node: CalibrationNode) -> None:
     """Its record is right: that node, or who measured there, has made both."""
-    (node.target / NAMES[1]).write_bytes(evil())
-    record = node.target / ".gaudi-serving/calibration.json"
-    made = json.loads(record.read_text())
-    made["measurements"][NAMES[1]] = {"bytes": len(evil()), "sha256": hashlib.sha256(evil()).hexdigest()}
-    record.write_text(json.dumps(made))
+    exchange(node.target, NAMES[1], evil())
+    give(receiver, node)
     assert "is no plain file of numpy arrays" in receiver.refused()
     assert json.loads((receiver.home / "result.json").read_text())["refused_id"] == "measurements_unsafe"
     assert not receiver.target.exists()
+
+
+def exchange(folder: Path, name: str, content: bytes) -> None:
+    """Give a file of measurements another content, and the record its checksum."""
+    (folder / name).write_bytes(content)
+    made = recorded(folder)
+    part = made["measurements" if name in NAMES else "written"]
+    part[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / ".gaudi-serving/calibration.json").write_text(json.dumps(made))
+
+
+def arrays(name: str) -> bytes:
+    """An archive with one array."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(f"{name}.npy", ARRAY)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"), [("b", "not_as_recorded"), ("another", "other_measurements")], ids=["same size", "another size"]
+)
+def test_who_listens_at_the_port_of_the_transfer_sends_no_other_measurements(
+    receiver: CalibrationNode, node: CalibrationNode, tmp_path: Path, name: str, id_: str
+) -> None:
+    """A user of the node that has measured did so before rsync; the record that he sends fits his files."""
+    theirs = shutil.copytree(node.target, tmp_path / "theirs")
+    exchange(theirs, NAMES[1], arrays(name))
+    give(receiver, node, after=f"shutil.copytree({str(theirs)!r}, sys.argv[-1], dirs_exist_ok=True)")
+    receiver.refused()
+    assert json.loads((receiver.home / "result.json").read_text())["refused_id"] == id_
+    assert not receiver.target.exists()
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> tuple[CalibrationNode, CalibrationNode]:
+    """A node that takes and one that has measured, with a tool that writes the server's configuration as well."""
+    nodes = []
+    for name in ("receiving", "measured"):
+        (tmp_path / name).mkdir()
+        nodes.append(CalibrationNode(tmp_path / name))
+        nodes[-1].document["written"] = [CONFIGURATION]
+    taking, seed = nodes
+    seed.orders(writes=NAMES, damaged={CONFIGURATION: '{"dump_stats_path": "/in/container/m"}'})
+    assert seed.run()[0] == 0
+    taking.document |= {key: seed.document[key] for key in ("weights", "dataset")}
+    give(taking, seed)
+    return taking, seed
+
+
+def test_the_configuration_that_a_tool_wrote_is_taken(configured: tuple[CalibrationNode, CalibrationNode]) -> None:
+    taking, seed = configured
+    assert taking.run()[0] == 0
+    assert (taking.target / CONFIGURATION).read_bytes() == (seed.target / CONFIGURATION).read_bytes()
+    assert recorded(taking.target) == recorded(seed.target)
+
+
+def test_who_listens_at_the_port_of_the_transfer_sends_no_other_configuration(
+    configured: tuple[CalibrationNode, CalibrationNode], tmp_path: Path
+) -> None:
+    taking, seed = configured
+    theirs = shutil.copytree(seed.target, tmp_path / "theirs")
+    exchange(theirs, CONFIGURATION, b'{"dump_stats_path": "/in/container/m", "mode": "NONE"}')
+    give(taking, seed, after=f"shutil.copytree({str(theirs)!r}, sys.argv[-1], dirs_exist_ok=True)")
+    assert "gaudi-01 gave files that are not what its record says" in taking.refused()
+    assert not taking.target.exists()
+
+
+def forget_configurations(folder: Path) -> dict[str, Any]:
+    """Write a record as earlier releases did, and return it."""
+    made = recorded(folder)
+    del made["written"]
+    (folder / ".gaudi-serving/calibration.json").write_text(json.dumps(made))
+    return made
+
+
+def test_a_configuration_that_a_record_of_an_earlier_release_lacks_is_not_taken(
+    configured: tuple[CalibrationNode, CalibrationNode],
+) -> None:
+    taking, seed = configured
+    forget_configurations(seed.target)
+    give(taking, seed)
+    assert "gaudi-01 gave files that are not what its record says; measure there again" in taking.refused()
+    assert not taking.target.exists()
+
+
+def test_a_record_of_an_earlier_release_is_taken_where_the_tool_wrote_no_configuration(
+    receiver: CalibrationNode, node: CalibrationNode
+) -> None:
+    made = forget_configurations(node.target)
+    give(receiver, node)
+    assert receiver.run()[0] == 0
+    assert recorded(receiver.target) == made
+
+
+FACTS = {"bytes": 2, "sha256": "0" * 64}
+
+
+def check_recorded(node: CalibrationNode, **changed: Any) -> None:
+    """Check received files against a record of them in which something is changed."""
+    given = node.home / "given"
+    given.mkdir(exist_ok=True)
+    for name in NAMES:
+        (given / name).write_bytes(arrays("a") if name.endswith(".npz") else b"{}")
+    made = {
+        "digest": calibrate.digest(node.document),
+        "measurements": calibrate.check_files(given, NAMES, given),
+        "written": {},
+    }
+    calibrate.check_given(node.document, {"name": "gaudi-01", "manifest": {**made, **changed}}, given, given)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"digest": None},
+        {"digest": "0" * 64},
+        {"measurements": []},
+        {"measurements": {}},
+        {"measurements": dict.fromkeys(NAMES, 2)},
+        {"measurements": {name: {**FACTS, "bytes": True} for name in NAMES}},
+        {"measurements": {name: {**FACTS, "bytes": "2"} for name in NAMES}},
+        {"measurements": {name: {**FACTS, "bytes": 1 << 62} for name in NAMES}},
+        {"measurements": dict.fromkeys(NAMES[1:], FACTS)},
+        {"measurements": dict.fromkeys([*NAMES, "../../shadow"], FACTS)},
+        {"measurements": dict.fromkeys([*NAMES, "\0"], FACTS)},
+    ],
+    ids=str,
+)
+def test_a_record_of_something_else_is_refused(node: CalibrationNode, changed: dict[str, Any]) -> None:
+    check_recorded(node)
+    with pytest.raises(Refusal, match="gaudi-01 gave what was measured of other weights, or in another way"):
+        check_recorded(node, **changed)
+
+
+@pytest.mark.parametrize("written", [None, [], {CONFIGURATION: FACTS}], ids=str)
+def test_a_record_with_configurations_that_the_tool_does_not_write_is_refused(
+    node: CalibrationNode, written: object
+) -> None:
+    with pytest.raises(Refusal, match="gaudi-01 gave files that are not what its record says"):
+        check_recorded(node, written=written)
 
 
 def test_nothing_else_that_another_node_has_is_published(receiver: CalibrationNode, node: CalibrationNode) -> None:
@@ -791,7 +939,7 @@ def test_every_damage_of_a_description_is_refused(tmp_path: Path, kind: str) -> 
     """That of the work, and that of the node that has measured already."""
     path = tmp_path / "document.json"
     damage(path, kind)
-    for keys in (calibrate.DESCRIBED, ("name", "address", "password_file")):
+    for keys in (calibrate.DESCRIBED, calibrate.PEER):
         with pytest.raises(Refusal) as refused:
             calibrate.read_json(path, keys, "run the playbook")
         assert refused.value.id in ("record_damaged", "missing_key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import calibrate
 import pytest
 import yaml
+from ansible.errors import AnsibleFilterError
 from gaudi.calibration import run
 
 from tests.unit.host.modules import run_main
 from tests.unit.image.made import made
-from tests.unit.preflight.test_templates import evaluate, trusted
+from tests.unit.preflight.test_templates import evaluate, task_of, trusted, within
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/fp8_calibration"
@@ -48,6 +50,45 @@ def test_the_record_that_a_seed_sends_is_that_of_the_measurement() -> None:
         if task.get("ansible.builtin.include_role", {}).get("tasks_from") == "give.yml"
     ]
     assert giving["weights_supply_record"] == f"{run.OWN}/{calibrate.RECORD}"
+
+
+def peer(**said: Any) -> dict[str, Any]:
+    """What a node that takes measurements writes about the seed, of what the seed has said."""
+    seed = {"weights_supply_address": "10.0.0.7:8730", "weights_supply_given": {"token": "t" * 20, **said}}
+    of_role = {"__fp8_calibration_seed": "gaudi-01", "__fp8_calibration_token": "/token"}
+    task = task_of("fp8_calibration", "take", "address and record")
+    written = within(
+        "fp8_calibration", task, task["ansible.builtin.copy"]["content"], hostvars={"gaudi-01": seed}, **of_role
+    )
+    content: dict[str, Any] = json.loads(written)
+    return content
+
+
+def test_a_node_that_takes_gets_the_record_of_the_seed_through_the_controller() -> None:
+    made = {"digest": "1", "measurements": {"a.npz": {"bytes": 1, "sha256": "0" * 64}}}
+    written = peer(manifest=made)
+    assert written["manifest"] == made
+    assert {*written} == {*calibrate.PEER}
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        None,
+        [],
+        "text",
+        {"digest": "x" * 5000},
+        {"x" * 5000: 1},
+        {"bytes": float("nan")},
+        {"bytes": 10**20},
+        {"names": ["x"] * 100_001},
+        json.loads('{"in": ' * 32 + "{}" + "}" * 32),
+    ],
+    ids=lambda manifest: str(manifest)[:20],
+)
+def test_a_record_without_bounds_is_not_written(manifest: object) -> None:
+    with pytest.raises(AnsibleFilterError, match="report"):
+        peer(manifest=manifest)
 
 
 @pytest.mark.parametrize(
