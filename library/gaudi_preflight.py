@@ -403,7 +403,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.apt import config, faults
 from ansible.module_utils.gaudi.base import paths, places
 from ansible.module_utils.gaudi.base.access import bypassed, proxy_of
-from ansible.module_utils.gaudi.base.command_line import measured_in, plugins_in, runs_code, unpickles
+from ansible.module_utils.gaudi.base.command_line import measured_in, needs_pins, plugins_in, runs_code, unpickles
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
@@ -934,9 +934,9 @@ def look_at_instance(
 def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """Compare the files of weights that are there with their pins.
 
-    Only for a plan whose server runs code of its weights, or where the site requires pins.
+    Only for a plan whose server runs code of its weights or reads pickled tensors, or where the site requires pins.
     """
-    compared = runs_code(plan) or inventory.read(params["inventory"])[0].require_pins
+    compared = needs_pins(plan) or inventory.read(params["inventory"])[0].require_pins
     sources = params["source_plans"].get(plan["instance"], []) if compared else []
     return {
         known["folder"]: pinned.not_as_pinned(Path(known["folder"]), known["repositories"], known["written"])

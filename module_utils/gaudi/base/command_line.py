@@ -21,6 +21,13 @@ _NAMED = (
 PLUGINS = ("--tool-parser-plugin", "--reasoning-parser-plugin")
 PLUGINS_IN_JSON = {"--structured-outputs-config": ("reasoning_parser_plugin",)}
 _NAMED_IN_PAIRS = ("--lora-modules", "--prompt-adapters", "--default-mm-loras")
+# Releases whose server runs what is in pickled tensors: weight_utils.py of their pins (vllm-fork 14f489ea and 84922944)
+# calls torch.load without weights_only.
+UNPICKLING = ("1.16", "1.18")
+PICKLED = (".bin", ".pt", ".pth")
+LOAD_FORMAT = "--load-format"
+# The format with which vLLM opens weights with the library safetensors alone (loader.py of these pins).
+SAFETENSORS = "safetensors"
 # Keys of config.json in which an Ultravox model names two more models, whose weights its server fetches at their newest
 # commit (vllm/model_executor/models/ultravox.py).
 MODEL_KEYS = ("text_model_id", "audio_model_id")
@@ -124,11 +131,23 @@ def plugins_in(plan: Mapping[str, Any]) -> list[str]:
 
 
 def unpickles(plan: Mapping[str, Any]) -> bool:
-    """Return whether the server of a plan runs what is in pickled tensors, which may take the place of safetensors.
+    """Return whether the release of a plan runs what is in pickled tensors."""
+    return plan.get("release") in UNPICKLING
 
-    weight_utils.py of the releases' pins (vllm-fork 14f489ea and 84922944) calls torch.load without weights_only.
+
+def reads_pickles(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan may read pickled tensors, and run what is in them.
+
+    Of adapters it reads adapter_model.bin in any format of the weights.
     """
-    return plan.get("release") in ("1.16", "1.18")
+    given = options(plan.get("arguments"))
+    adapters = not given.keys().isdisjoint((*_NAMED_IN_PAIRS, "--qlora-adapter-name-or-path"))
+    return unpickles(plan) and (adapters or given.get(LOAD_FORMAT, [])[-1:] != [SAFETENSORS])
+
+
+def needs_pins(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan may run what is in its weights: their code, or pickled tensors."""
+    return runs_code(plan) or reads_pickles(plan)
 
 
 def measured_in(plan: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.command_line import runs_code, trusts_code, unpickles
+from ..base.command_line import needs_pins, runs_code, trusts_code, unpickles
 from ..base.measured import MEASURED, measured_files
 from ..base.places import is_below
 from ..base.refusal import Refusal
@@ -127,7 +127,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
             *([options.dataset] if options.dataset.endswith(PICKLED) else []),
         ],
         "pins": pinned_folders(options.sources, options.weights_root)
-        if runs_code(plan) or options.require_pins
+        if needs_pins(plan) or options.require_pins
         else [],
         "environment": run["environment"],
         "container": _container(plan, run),

@@ -38,6 +38,9 @@ class Weights:
     code: Code | None = None
     # Code of other repositories that config.json or the files beside it name.
     foreign: ForeignCode = field(default_factory=ForeignCode)
+    # Whether they are in pickled tensors alone, and whether they were fetched here or by another node.
+    pickled: bool = False
+    fetched: bool = False
 
 
 def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:

@@ -26,7 +26,8 @@ LARGEST = 1 << 60
 # JSON escapes a character of two bytes with six.
 LONGEST_CONFIG = 3 * CONFIG_LIMIT
 
-_KEYS = ("there", "bytes", "parameters", "missing", "converted", "fits_published", "config", "foreign")
+_SWITCHES = ("converted", "fits_published", "pickled", "fetched")
+_KEYS = ("there", "bytes", "parameters", "missing", *_SWITCHES, "config", "foreign")
 _FOREIGN = ("references", "unreadable", "models")
 
 
@@ -43,8 +44,7 @@ def document_of(weights: Weights | None) -> dict[str, Any]:
         "bytes": weights.bytes,
         "parameters": dict(weights.parameters),
         "missing": list(weights.missing),
-        "converted": weights.converted,
-        "fits_published": weights.fits_published,
+        **{key: getattr(weights, key) for key in _SWITCHES},
         "config": _config_text(weights.config),
         "foreign": {key: list(getattr(weights.foreign, key))[:MOST_REFERENCES] for key in _FOREIGN},
     }
@@ -64,8 +64,7 @@ def weights_in(document: object) -> Weights | None:
         bytes=values.integer("bytes", 0, LARGEST) if values.has("bytes") else None,
         parameters={kind: integer(counts[kind], f"The number of {kind}", 0, LARGEST) for kind in kinds},
         missing=values.texts("missing", longest=MOST_FILES),
-        converted=values.switch("converted"),
-        fits_published=values.switch("fits_published"),
+        **{key: values.switch(key) for key in _SWITCHES},
         config=config,
         code=code_of(config) if config is not None else None,
         foreign=_foreign(values.mapping("foreign", required=True)),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.command_line import UNPICKLING
 from ..base.recipes import RecipeKey
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
@@ -52,7 +53,7 @@ from .server import (
     warn_of_media_defaults,
 )
 from .subject import Subject, settled
-from .weights import scale_once
+from .weights import load_format, scale_once
 
 SCHEMA = 1
 # A request's word for the fewest cards that hold its model, and the numbers that are tried.
@@ -167,6 +168,8 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         draft.option("--served-model-name", served_names(name=subject.name, weights=resolved.weights))
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
+    if release.name in UNPICKLING:
+        load_format(draft, request, subject.entry, subject.weights, subject.label)
     shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
     network_variables(draft, request, release, host, node, _path(subject, node).host_nics)

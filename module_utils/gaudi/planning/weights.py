@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from ..base.absent import absent
 from ..base.checks import shown
+from ..base.command_line import LOAD_FORMAT, PICKLED, SAFETENSORS
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import ServerSurface
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
 from ..request.options import InstanceRequest
-from ..rules.draft import Draft, given
+from ..rules.draft import Draft, given, rule
+from ..weights.pin_file import pickles_not_pinned
+from .arguments import value_in
 
 
 def check_model(request: InstanceRequest, entry: ModelEntry | None) -> None:
@@ -113,6 +116,30 @@ def _dtype_of_weights(model: ModelFacts) -> str | None:
     if model.stored_fp8:
         return "auto"
     return model.quant_method if model.quant_method in DTYPE_METHODS else None
+
+
+@rule("only-safetensors", "gaudi-serving: the server would run what is in pickled tensors, and a hub may send these")
+def only_safetensors() -> str:
+    """The format with which a server never reads pickled tensors."""
+    return SAFETENSORS
+
+
+def load_format(
+    draft: Draft, request: InstanceRequest, entry: ModelEntry | None, weights: Weights | None, label: str
+) -> None:
+    """Have the server of a release that runs pickled tensors read only safetensors.
+
+    Pickled tensors are left to it where checksums pin them, where a person put them on the node, and where the request
+    names a format itself. ``weights``: what lies on the node, None before a model is fetched; then the pins tell.
+    Raises Refusal: the weights were fetched in pickled tensors alone, and no checksum pins them.
+    """
+    own = entry is not None and request.weights is None
+    sources = entry.repositories.values() if entry is not None and own else ()
+    pinned = any(source.revision and name.endswith(PICKLED) for source in sources for name in source.files)
+    if not (pinned if weights is None else weights.pickled):
+        draft.option(LOAD_FORMAT, only_safetensors())
+    elif weights is not None and weights.fetched and not pinned and value_in(request.extra_args, LOAD_FORMAT) is None:
+        raise pickles_not_pinned(label, *([entry.name] if entry is not None and own else []))
 
 
 def scale_once(

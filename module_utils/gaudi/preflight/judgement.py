@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..base import paths, systems
-from ..base.command_line import runs_code
+from ..base.command_line import needs_pins
 from ..base.listeners import Listener
 from ..base.places import Room, is_below
 from ..base.printable import printable
@@ -423,7 +423,7 @@ def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightF
         *(Problem("code_not_pinned", said) for said in unknown),
         *(
             Problem("code_differs", pins.code_differs(name, *each))
-            if runs_code(plan)
+            if needs_pins(plan)
             else Problem("pins", pins.files_differ(name, *each))
             for each in differing.items()
         ),

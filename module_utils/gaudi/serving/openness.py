@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.command_line import hub_ids, options, unpickles, words_of
+from ..base.command_line import hub_ids, options, reads_pickles, words_of
 from ..base.documents import parse
 from ..base.printable import printable
 from ..base.values import is_loopback, without_accounts
@@ -140,7 +140,7 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         host=host,
         port=port if host != _NODE and isinstance(port, int) else 0,
         paths=frozenset({*_switched_on(environment, MORE_PATHS), *(set(MORE_PATHS_BY_ARGUMENT) & given.keys())}),
-        trusted=frozenset({*_trusted(given, environment), *(["pickled tensors"] if unpickles(plan) else [])}),
+        trusted=frozenset({*_trusted(given, environment), *(["pickled tensors"] if reads_pickles(plan) else [])}),
         # Nothing pins it, and the hub may send something else each time.
         fetched=frozenset(hub_ids(plan)),
         logs_requests=(

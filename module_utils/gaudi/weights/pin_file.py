@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..base.checks import HUB_ID, mapping, matching, shown
+from ..base.command_line import PICKLED, UNPICKLING
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from .hub_kinds import DEFAULT
@@ -114,6 +115,21 @@ def measurements_not_pinned(repository: str) -> Refusal:
         f"{repository} holds measurements and is not pinned: whoever owns it decides what the server reads. Look at "
         "what is there (playbooks/pin.yml -e model=NAME shows commit, files and sizes), and accept it: name its commit "
         "in model_weights_commits, or pin its checksums (-e write=true). Then run this again",
+    )
+
+
+def pickles_not_pinned(where: str, model: str = "NAME") -> Refusal:
+    """Return the refusal of unpinned pickled tensors: whoever sends them decides what a server executes.
+
+    ``where``: what has or reads them, for people. ``model``: their entry.
+    """
+    return Refusal(
+        "pickles_not_pinned",
+        f"{where}: the weights are in pickled tensors ({', '.join(PICKLED)}) alone, whose code the servers of releases "
+        f"{' and '.join(UNPICKLING)} run, and no checksum pins them: the hub, a mirror or another node decides what "
+        f"that code is. Safetensors or checksums of all files are required. Fetch a repository with safetensors, pin "
+        f"the files of the model's catalogue entry (ansible-playbook playbooks/pin.yml -e model={model} -e "
+        f"write=true), or use a later release",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ..base.command_line import runs_code
+from ..base.command_line import needs_pins
 from ..base.places import CALIBRATIONS
 from . import pin_file
 from .hub_kinds import hub_kind
@@ -98,9 +98,9 @@ def for_code(entry: Mapping[str, Any]) -> dict[str, Any]:
 def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
     """Return the source plans of a serving plan's folders below the weights root: weights and measurements.
 
-    Code of a server comes only from repositories with checksums, if there are any.
+    What a server runs (code, pickled tensors) comes only from repositories with checksums, if there are any.
     """
-    entries = [for_code(entry) if runs_code(plan) or entry.get("trust_remote_code") else entry for entry in entries]
+    entries = [for_code(entry) if needs_pins(plan) or entry.get("trust_remote_code") else entry for entry in entries]
     requires = plan["requires"]
     made = []
     for path in [requires.get("weights_path"), *requires.get("weights_beside", [])]:

@@ -140,7 +140,7 @@ def test_one_report_with_the_weights_that_the_requests_name() -> None:
 def test_what_the_node_has_reported_is_planned_with() -> None:
     held = {"other": {"cards": [{"module_id": 0, "serial": None}], "since": "x"}}
     counted = {"there": True, "bytes": 2000, "parameters": {"BF16": 1000}, "missing": [], "converted": False}
-    weights = {**counted, "fits_published": True, "config": None, "foreign": {}}
+    weights = {**counted, "fits_published": True, "config": None, "foreign": {}, "pickled": False, "fetched": True}
     node = ReportingNode(
         reservations={"reservations": held, "damage": "cards.lock is damaged"}, weights={"/w/QwQ-32B": weights}
     )

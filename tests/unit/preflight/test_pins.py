@@ -237,6 +237,22 @@ def test_code_on_the_node_is_held_to_the_pins(
         assert f"would read {tmp_path}/{folder}, where" in required["report"]
 
 
+def test_pickled_tensors_on_the_node_are_held_to_the_pins(run: Run, tmp_path: Path) -> None:
+    """Releases 1.16 and 1.18 run what is in them."""
+    for folder in ("Big", "Big-G2"):
+        (tmp_path / folder).mkdir()
+        for file, content in CODE.items():
+            (tmp_path / folder / file).write_text(content)
+    arguments = running_code(tmp_path, PINS)
+    (wanted,) = arguments["plans"]
+    arguments["plans"] = [{**wanted, "arguments": ["python3"], "release": "1.18"}]
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    (tmp_path / "Big-G2/pytorch_model.bin").write_text("exchanged")
+    assert ids(run(gaudi_preflight, arguments, HERE)) == ["code_differs"]
+    arguments["plans"][0]["arguments"] += ["--load-format", "safetensors"]
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+
+
 @pytest.mark.parametrize("of_users", ["Big-G2", "Big-G2/configuration_big.py", "Big-G2/deep"])
 def test_code_that_users_could_exchange_after_its_comparison_is_refused(
     run: Run, tmp_path: Path, of_users: str

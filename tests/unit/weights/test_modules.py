@@ -279,6 +279,7 @@ class TestRole:
         text = self.template(
             (ROLE / "templates/request.json.j2").read_text(),
             model_weights_sources=self.SOURCES,
+            gaudi_release=1.18,
             model_weights_repositories={
                 "modelscope": {"repository": "Qwen/Other-Name"},
                 "git": {"repository": "ours/qwen.git", "revision": "v1"},
@@ -298,6 +299,7 @@ class TestRole:
         assert (scope.repository, scope.revision) == ("Qwen/Other-Name", "master")
         assert (forge.repository, forge.revision, forge.user) == ("ours/qwen.git", "v1", "reader")
         assert (requested.reserve, requested.jobs, requested.recheck) == (10_000_000_000, 8, False)
+        assert requested.release == "1.18"
         assert "hf_secret" not in (tmp_path / "request.json").read_text()
 
     def asked(self, **more: Any) -> list[str]:

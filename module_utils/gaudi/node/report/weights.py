@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...base.command_line import PICKLED
 from ...base.documents import Damaged
 from ...base.refusal import Refusal
 from ...model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ...model.remote_code import BESIDE_LIMIT, CONFIG_LIMIT, CONFIGS_BESIDE
 from ...model.weights_document import document_of
+from ...weights.record import MANIFEST
 from .. import beneath, documents
-from ..weight_folders import wrong_files
+from ..weight_folders import loaded_files, wrong_files
 
 # Bytes of all headers of one folder. Qwen3-Coder-480B has some 60,000 tensors, whose entries take 8 MB.
 HEADERS_LIMIT = 256 << 20
@@ -51,7 +54,11 @@ def read_weights(path: str) -> Weights | None:
             headers[shard.name] = (stream.read(length), size)
     index, said = _text(directory, INDEX), _text(directory, CONVERTED)
     beside = {name: content for name in CONFIGS_BESIDE if (content := _beside(directory / name)) is not None}
-    return weights_from(headers, index, said, _config(directory / "config.json"), wrong, beside)
+    found = weights_from(headers, index, said, _config(directory / "config.json"), wrong, beside)
+    loaded = [file.suffix for file in loaded_files(directory)]
+    # A record that cannot be read is one of a fetch as well.
+    fetched = os.path.lexists(directory / MANIFEST)
+    return replace(found, pickled=bool({*loaded} & {*PICKLED}), fetched=fetched)
 
 
 def _text(directory: Path, name: str) -> str | None:

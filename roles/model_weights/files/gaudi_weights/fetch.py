@@ -7,8 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
+from gaudi.base.command_line import PICKLED, UNPICKLING
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 from gaudi.node.weights import measurements
@@ -94,6 +96,13 @@ def check_added(wanted: list[RemoteFile], source: HubSource) -> None:
         )
 
 
+def check_pickles(chosen: list[RemoteFile], source: HubSource, release: str) -> None:
+    """Raise SourceFailure where a source without checksums has weights in pickled tensors alone, which would run."""
+    endings = {PurePosixPath(file.name).suffix for file in chosen}
+    if release in UNPICKLING and not source.files and endings & {*PICKLED} and ".safetensors" not in endings:
+        raise SourceFailure(str(pin_file.pickles_not_pinned(f"{source.repository} on {source.name}")))
+
+
 def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: StopSwitch) -> list[Result]:
     """Do the work for all items, several at a time; the first failure stops the rest and is raised."""
     with ThreadPoolExecutor(jobs) as threads:
@@ -152,6 +161,7 @@ class Fetch:
             found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
             contents.check_measurements((file.name for file in found), self.request.measured_cards)
         check_added(found, self.source)
+        check_pickles(found, self.source, self.request.release)
         return found
 
     def one(self, file: RemoteFile) -> RecordedFile:
