@@ -8,7 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-export PYTHONDONTWRITEBYTECODE := 1
+# Programs that run hundreds of times are compiled once, into a folder that git does not see.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/compiled
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## show what can be made

@@ -20,8 +20,6 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parent.parent
 # Folders of tests, each with a folder a subject.
 TIERS = ("unit", "golden", "integration")
-# As make test does (tests/parts.py).
-COMPILED = ("env", "-u", "PYTHONDONTWRITEBYTECODE", f"PYTHONPYCACHEPREFIX={ROOT / '.cache/compiled'}")
 # What ansible-lint looks at.
 LINTED = ("roles/", "playbooks/", "molecule/", "inventories/", "site.yml")
 
@@ -98,7 +96,7 @@ def main() -> int:
         "ruff format": ["ruff", "format", "--quiet", "--check", "."],
         "mypy": ["mypy", "--no-error-summary"],
         "ansible-lint": ["ansible-lint", "--strict", "-q", *yaml] if yaml else [],
-        "tests": [*COMPILED, sys.executable, "-m", "pytest", "-q", "-n", "2", *tests] if tests else [],
+        "tests": [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests] if tests else [],
     }
     failed = []
     for part, command in parts.items():

@@ -43,9 +43,7 @@ IDLE = 0.3
 # which ends at 90, has to print the logs.
 LATEST = 3600.0
 DURATIONS = ROOT / "tests" / "durations.json"
-# Tests, and the programs that they start hundreds of times, are compiled once, into a folder that git does not see.
-COMPILED = ("env", "-u", "PYTHONDONTWRITEBYTECODE", f"PYTHONPYCACHEPREFIX={ROOT / '.cache/compiled'}")
-PYTEST = (*COMPILED, sys.executable, "-m", "pytest", "-q")
+PYTEST = (sys.executable, "-m", "pytest", "-q")
 MOLECULE = ("molecule", "test", "--scenario-name")
 SYSTEM = "GAUDI_SIMULATOR_SYSTEM"
 
