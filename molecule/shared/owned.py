@@ -13,18 +13,18 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
-from gaudi.base import paths
+from gaudi.base import owned_paths
 
 
 def main(owners: list[str]) -> int:
     """Read, compare, print."""
     lines = [line.rstrip("\n") for line in sys.stdin if line.strip()]
     if owners:
-        rows = {path: paths.owner_of(path) for path in lines}
+        rows = {path: owned_paths.owner_of(path) for path in lines}
         said = [path for path, owned in rows.items() if owned is None or owned.owner not in owners]
     else:
         found = (line.split(" ", 2) for line in lines)
-        said = paths.faults(paths.ObservedPath(path, user, mode.zfill(4)) for mode, user, path in found)
+        said = owned_paths.faults(owned_paths.ObservedPath(path, user, mode.zfill(4)) for mode, user, path in found)
     print("\n".join(said), end="")
     return 1 if said else 0
 

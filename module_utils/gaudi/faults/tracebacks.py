@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from ..base.server_log import (
     ACCESS,
@@ -282,17 +282,22 @@ class _TracebackReader:
         return True
 
 
-SIGNS: tuple[tuple[KnownFault, re.Pattern[str]], ...] = tuple(
-    (each, re.compile("|".join(f"(?:{part})" for part in (each.signs, each.hints) if part)))
-    for each in FAULTS
-    if (each.signs or each.hints) and each.severity == ERROR
-)
+SHOWN = tuple(each for each in FAULTS if (each.signs or each.hints) and each.severity == ERROR)
+"""The faults that a line may show."""
+
+
+@cache
+def _patterns() -> tuple[tuple[KnownFault, re.Pattern[str]], ...]:
+    """Compile their signs once a log is read: most processes read none."""
+    return tuple(
+        (each, re.compile("|".join(f"(?:{part})" for part in (each.signs, each.hints) if part))) for each in SHOWN
+    )
 
 
 @lru_cache(maxsize=256)
 def signs_in(text: str) -> tuple[tuple[KnownFault, int], ...]:
     """Return the faults that a line may show, each with the index of its sign. Cached: all workers print the same."""
-    return tuple((known, found.start()) for known, pattern in SIGNS if (found := pattern.search(text)))
+    return tuple((known, found.start()) for known, pattern in _patterns() if (found := pattern.search(text)))
 
 
 class ServerLog:

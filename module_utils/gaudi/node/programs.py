@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base import library, paths
+from ..base import library, owned_paths, paths
 
 FOLDER = Path(paths.PROGRAMS)
 # Whoever runs a program may read the folder.
@@ -42,7 +42,7 @@ def hold_library(
     """
     package = FOLDER / LIBRARY
     before = library_digest(package) if package.is_dir() else None
-    users = paths.owners_of_programs(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else set()
+    users = owned_paths.owners_of_programs(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else set()
     there = [path.name for path in FOLDER.glob(f"{library.PREFIX}*")]
     change = library.decide(role, present, users, wanted, before, there)
     after = None if change.gone else wanted if change.install else before

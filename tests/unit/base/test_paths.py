@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base import owned_paths, paths
 
 from tests.unit.preflight.test_contracts import load
 
 ROOT = Path(__file__).resolve().parents[3]
-TABLE = {owned.path: owned for owned in paths.TABLE}
+TABLE = {owned.path: owned for owned in owned_paths.TABLE}
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
 SOURCES = sorted(
     path
@@ -123,10 +123,10 @@ def made_by(role: str) -> Iterator[MadePath]:
             yield MadePath(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
 
 
-def rows_of(role: str, path: str) -> list[paths.OwnedPath]:
+def rows_of(role: str, path: str) -> list[owned_paths.OwnedPath]:
     """What a path stands for whose last name comes from a loop that only a run can work out."""
     folder, _, name = path.rpartition("/")
-    below = [owned for owned in paths.TABLE if owned.path.rpartition("/")[0] == folder and owned.owner == role]
+    below = [owned for owned in owned_paths.TABLE if owned.path.rpartition("/")[0] == folder and owned.owner == role]
     return below if name == "*" else []
 
 
@@ -174,7 +174,7 @@ def imported(role: str) -> set[str]:
 
 def test_a_directory_is_not_made_on_the_way_to_a_closed_one() -> None:
     """It would get the rights of that one, and other programs could not read what lies beside it."""
-    folders = {owned.path.rpartition("/")[0] for owned in paths.TABLE}
+    folders = {owned.path.rpartition("/")[0] for owned in owned_paths.TABLE}
     offenders = []
     for role in ROLES:
         here = {found.path for name in imported(role) for found in made(name)}
@@ -194,36 +194,36 @@ def test_a_path_in_a_text_is_found() -> None:
 
 
 def test_each_path_has_one_owner_who_is_there() -> None:
-    assert len(TABLE) == len(paths.TABLE)
+    assert len(TABLE) == len(owned_paths.TABLE)
     programs = {path.name for path in ROOT.glob("roles/*/files/*.py")}
     modules = {path.stem for path in ROOT.glob("library/*.py")}
-    for owned in paths.TABLE:
+    for owned in owned_paths.TABLE:
         assert {owned.owner, *owned.ensured_by} <= {*ROLES, *programs, *modules, "long_work"}, owned
         assert owned.path.startswith(paths.ROOTS), owned
         assert re.fullmatch(r"0[0-7]{3}", owned.mode), owned
 
 
 def test_what_lies_in_a_directory_has_that_directory_in_the_table() -> None:
-    assert {owned.path.rpartition("/")[0] for owned in paths.TABLE if owned.path not in paths.ROOTS} <= set(TABLE)
+    assert {owned.path.rpartition("/")[0] for owned in owned_paths.TABLE if owned.path not in paths.ROOTS} <= set(TABLE)
 
 
-def tree(*changes: tuple[str, str, str]) -> list[paths.ObservedPath]:
+def tree(*changes: tuple[str, str, str]) -> list[owned_paths.ObservedPath]:
     """A node's tree that is as the table says, but for these (path, user, mode)."""
-    seen = {owned.path.replace("*", "x"): ("root:root", owned.mode) for owned in paths.TABLE}
+    seen = {owned.path.replace("*", "x"): ("root:root", owned.mode) for owned in owned_paths.TABLE}
     seen |= {path: (user, mode) for path, user, mode in changes}
-    return [paths.ObservedPath(path, *rights) for path, rights in seen.items()]
+    return [owned_paths.ObservedPath(path, *rights) for path, rights in seen.items()]
 
 
 def test_a_tree_as_the_table_says_has_no_faults() -> None:
     below = (f"{paths.PROGRAMS}/library-12ab/gaudi/base/units.py", f"{paths.PROGRAMS}/hub-venv/bin/python")
     compiled = (f"{paths.PROGRAMS}/gaudi_fp8/__pycache__", f"{paths.PROGRAMS}/gaudi_fp8/__pycache__/e4m3.pyc")
-    assert paths.faults(tree(*((path, "root:root", "0640") for path in (*below, *compiled)))) == []
+    assert owned_paths.faults(tree(*((path, "root:root", "0640") for path in (*below, *compiled)))) == []
 
 
 def test_what_a_kill_leaves_for_the_next_write_is_no_fault() -> None:
     names = ("calibrate.py.writing", "incomplete-x1", "incomplete-x1/library/gaudi/one.py")
     left = (*(f"{paths.PROGRAMS}/{name}" for name in names), f"{paths.JOBS}/x/progress.json.writing")
-    assert paths.faults(tree(*((path, "root:root", "0600") for path in left))) == []
+    assert owned_paths.faults(tree(*((path, "root:root", "0600") for path in left))) == []
 
 
 @pytest.mark.parametrize(
@@ -241,5 +241,5 @@ def test_what_a_kill_leaves_for_the_next_write_is_no_fault() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_as_the_table_says_is_named(path: str, user: str, mode: str, said: str) -> None:
-    (fault,) = paths.faults(tree((path, user, mode)))
+    (fault,) = owned_paths.faults(tree((path, user, mode)))
     assert fault.startswith(f"{path} {said}")

@@ -6,7 +6,7 @@ import fnmatch
 import json
 
 import pytest
-from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base import owned_paths, paths
 from ansible.module_utils.gaudi.doctor.bundle import (
     CUT,
     FILES,
@@ -36,7 +36,7 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
     ours = [file for file in FILES if file.startswith(paths.ROOTS)]
     ours += [f"{paths.INSTANCES}/x/{name}" for name in OF_PLAN]
     ours += [f"{paths.INSTANCE_STATES}/x/{name}" for name in OF_STATE]
-    known = [owned.path for owned in paths.TABLE]
+    known = [owned.path for owned in owned_paths.TABLE]
     assert [file for file in ours if not any(fnmatch.fnmatch(file, path) for path in known)] == []
     names = {file.rpartition("/")[2] for file in ours}
     assert not names & {"environment", "keys.json", "probe", "config.json", "git", "pip", "apt"}

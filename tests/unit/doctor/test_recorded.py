@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base import owned_paths, paths
 from ansible.module_utils.gaudi.doctor import archive, recorded
 from ansible.module_utils.gaudi.serving import load
 from hypothesis import given
@@ -92,7 +92,7 @@ def test_texts_of_a_node_are_printable_and_bounded() -> None:
 
 def test_every_file_of_ours_is_known_and_holds_no_key() -> None:
     ours = [file for file in recorded.FILES if file.startswith(paths.ROOTS)]
-    known = [owned.path for owned in paths.TABLE]
+    known = [owned.path for owned in owned_paths.TABLE]
     assert [file for file in ours if not any(fnmatch.fnmatch(file, path) for path in known)] == []
     assert not [file for file in ours if file.endswith(("environment", "keys.json", "probe", "config.json", ".token"))]
 

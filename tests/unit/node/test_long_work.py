@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base import owned_paths, paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import long_work
 
@@ -68,7 +68,7 @@ def test_the_modes_are_those_of_the_table(job: Path) -> None:
     long_work.tell_result({})
     long_work.tell_progress(long_work.progress_file(), {})
     for path in job.iterdir():
-        owned = paths.owner_of(f"{paths.JOBS}/fetch.x/{path.name}")
+        owned = owned_paths.owner_of(f"{paths.JOBS}/fetch.x/{path.name}")
         assert owned is not None
         assert (owned.owner, owned.mode) == ("long_work", f"{path.stat().st_mode & 0o777:04o}")
 
