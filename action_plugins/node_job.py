@@ -16,7 +16,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 
-from plugin_utils.following import Following, bar
+from plugin_utils.following import Following, bar, unanswered
 from plugin_utils.screen import WAITING
 
 
@@ -94,7 +94,7 @@ class ActionModule(Following):
                 again=f"Run this again to follow further, or ansible-playbook playbooks/jobs.yml --limit {host} "
                 f"-e job_key={options['key']}.",
             )
-            if looked.get("failed"):
+            if unanswered(looked):
                 return {**result, **looked}
         voice.show(looked["job"])
         result.update(looked)

@@ -24,7 +24,7 @@ from ansible.module_utils.gaudi.serving.state import (
 )
 from ansible.module_utils.gaudi.serving.unserved import went_back
 
-from plugin_utils.following import Following
+from plugin_utils.following import Following, unanswered
 from plugin_utils.screen import WAITING
 
 FOLLOWING: dict[str, Any] = {
@@ -135,7 +135,7 @@ class ActionModule(Following):
                 what=f"the start of {', '.join(options['instances'])}",
                 again="Run the playbook again to follow further, or look with playbooks/status.yml.",
             )
-            if looked.get("failed"):
+            if unanswered(looked):
                 return {**result, **looked}
             # The module answers at once when a phase changes; what is in between is shown every interval.
             digest, wait = looked["digest"], options["interval"]

@@ -15,7 +15,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 
-from plugin_utils.following import Following
+from plugin_utils.following import Following, unanswered
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -48,7 +48,7 @@ class ActionModule(Following):
                 what=f"the log of {instance}",
                 again="Run the playbook again to follow further.",
             )
-            if looked.get("failed"):
+            if unanswered(looked):
                 return {**result, **looked}
             for line in looked["lines"]:
                 Display().display(printable(f"[{host}: {instance}] {line}"))

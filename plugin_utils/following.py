@@ -14,6 +14,8 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.printable import printable
 
 BAR = 24
+# ssh's own status where the connection ends; a program that it runs has its own.
+CONNECTION_LOST = 255
 
 
 class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
@@ -22,19 +24,29 @@ class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no ty
     def look(
         self, module: str, arguments: dict[str, Any], variables: dict[str, Any], what: str, again: str
     ) -> dict[str, Any]:
-        """Call a module. Where the node gave no answer, msg says so: ``what`` is followed, ``again`` how to go on."""
+        """Call a module; unanswered() tells whether the node gave an answer, and msg why it gave none.
+
+        ``what`` is followed, ``again`` how to go on. A node that is out of reach is no failure: Ansible would begin the
+        rescue of a block, or its end, while the work goes on.
+        """
         host = str(variables.get("inventory_hostname", "the node"))
         try:
             looked: dict[str, Any] = self._execute_module(
                 module_name=module, module_args=arguments, task_vars=variables
             )
         except AnsibleConnectionFailure as failure:
-            return {"unreachable": True, "failed": True, "msg": cut(host, what, str(failure), again)}
+            return {"unreachable": True, "msg": cut(host, what, str(failure), again)}
         # Ansible sets this key where the output was not a module's answer; a module itself never returns it.
         if looked.get("failed") and "module_stdout" in looked:
             said = str(looked.get("module_stderr") or looked["module_stdout"] or f"status {looked.get('rc')}")
-            return {"failed": True, "msg": cut(host, what, said, again)}
+            lost = looked.get("rc") == CONNECTION_LOST
+            return {"unreachable" if lost else "failed": True, "msg": cut(host, what, said, again)}
         return looked
+
+
+def unanswered(looked: dict[str, Any]) -> bool:
+    """Whether a node gave no answer that can be followed."""
+    return bool(looked.get("failed") or looked.get("unreachable"))
 
 
 def cut(host: str, what: str, said: str, again: str) -> str:

@@ -37,8 +37,11 @@ def reuse() -> None:
 
 def _store() -> Path:
     """The folder for the packages of the files as they are now."""
-    stamps = [sys.version, __version__, str(constants.__file__), str(ROOT)]
-    for path in sorted([*(ROOT / "library").rglob("*.py"), *(ROOT / "module_utils").rglob("*.py")]):
+    ansible = Path(str(constants.__file__)).parent
+    stamps = [sys.version, __version__, str(ansible), str(ROOT)]
+    # A distribution repairs Ansible without another version.
+    folders = (ROOT / "library", ROOT / "module_utils", ansible / "modules", ansible / "module_utils")
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         found = path.stat()
         stamps.append(f"{path} {found.st_size} {found.st_mtime_ns}")
     digest = hashlib.sha256("\n".join(stamps).encode()).hexdigest()

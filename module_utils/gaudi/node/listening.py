@@ -33,8 +33,12 @@ def listeners_at(address: str, port: int, process: int | str = "self") -> list[L
 
 
 def listeners_of(version: int, port: int) -> list[Listener]:
-    """The sockets that accept connections to a port, of one IP version (4 or 6), at any address of the node."""
-    return [each for each in _listeners("self") if (each.version, each.port) == (version, port)]
+    """The sockets that accept connections to a port over one IP version (4 or 6), at any address of the node.
+
+    One at an address of IPv4 counts as such, also where the kernel lists it with IPv6 (::ffff:127.0.0.1).
+    """
+    found = [each for each in _listeners("self") if each.port == port]
+    return [each for each in found if (4 if "." in each.address else each.version) == version]
 
 
 def _listeners(process: int | str) -> list[Listener]:

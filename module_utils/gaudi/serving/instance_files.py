@@ -101,6 +101,8 @@ KillMode=mixed
 TimeoutStartSec={options.stall + 300}
 TimeoutStopSec={options.stop_grace + 60}
 WatchdogSec=120
+# The socket that keeps others from the port of the server's other address family, while no supervisor runs.
+FileDescriptorStoreMax=1
 Restart=on-failure
 RestartSec=5
 # 69 tried often enough, 78 wrong configuration: starting again cannot help.

@@ -61,6 +61,8 @@ class SupervisedNode:
         self.notifications.bind(str(root / "notify"))
         self.notifications.setblocking(False)
         self._messages: list[str] = []
+        # What systemd keeps for the next supervisor.
+        self._stored: list[int] = []
         self.processes: list[subprocess.Popen[str]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self._reading = threading.Lock()
@@ -170,8 +172,15 @@ class SupervisedNode:
 
     def start(self, *options: str, action: str = "run", **environment: str) -> subprocess.Popen[str]:
         """Start a supervisor."""
+        self._listen()
+        # As systemd passes it: the first file behind the three of every process, and the process's own number.
+        passing = 'exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=other-family "$@" 3<&'
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "driver.py"), action, "tiny", "--first-pause", "0.1", *options],
+            [
+                *(word for file in self._stored for word in ("bash", "-c", f"{passing}{file} {file}<&-", "bash")),
+                *(sys.executable, str(HERE / "driver.py"), action, "tiny", "--first-pause", "0.1", *options),
+            ],
+            pass_fds=self._stored,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -202,7 +211,17 @@ class SupervisedNode:
         """Collect what was sent."""
         with self._reading, contextlib.suppress(BlockingIOError):
             while True:
-                self._messages.append(self.notifications.recv(65536).decode())
+                message, files, _, _ = socket.recv_fds(self.notifications, 65536, 1)
+                self._messages.append(message.decode())
+                if files or "FDSTOREREMOVE=1" in self._messages[-1]:
+                    self.forget()
+                    self._stored = files
+
+    def forget(self) -> None:
+        """Close what systemd keeps, as it does with a unit that is stopped, or of an earlier release."""
+        for file in self._stored:
+            os.close(file)
+        self._stored = []
 
     def _keep_listening(self) -> None:
         """Listen whatever the test waits for, as systemd does.
@@ -348,6 +367,7 @@ class SupervisedNode:
         self._closed.set()
         self._listener.join()
         self.notifications.close()
+        self.forget()
 
     def _removed(self) -> bool:
         try:

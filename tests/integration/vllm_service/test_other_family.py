@@ -7,17 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from gaudi.base.listeners import Listener
 from gaudi.node import listening
-from gaudi.serving.plan import Plan
 from gaudi_supervisor.other_family import OtherFamily
+from gaudi_supervisor.systemd import Notifier
 
 from tests.integration.vllm_service.node import PATIENCE
+from tests.unit.ports import free_port
 
 if TYPE_CHECKING:
     from tests.integration.vllm_service.node import SupervisedNode
@@ -104,11 +106,51 @@ def test_nobody_can_listen_while_a_supervisor_hands_over(node: SupervisedNode) -
     assert supervisor.returncode == 0
 
 
-def test_an_instance_ends_if_a_user_listens_since_its_supervisor_was_killed(node: SupervisedNode) -> None:
+def test_nobody_can_listen_while_no_supervisor_runs(node: SupervisedNode) -> None:
+    """systemd keeps the socket of a supervisor that was killed, or ended since its unit has changed."""
     first = node.start()
     node.wait_ready()
     first.kill()
     first.communicate()
+    with intruder(node.port) as process:
+        assert word_of(process) == "refused"
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    with intruder(node.port) as process:
+        assert word_of(process) == "refused"
+    second.terminate()
+    second.communicate(timeout=PATIENCE)
+    with intruder(node.port) as process:
+        assert word_of(process) == "listens"
+    assert second.returncode == 0
+
+
+def test_a_socket_of_another_port_is_given_up(node: SupervisedNode) -> None:
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    former, node.port = node.port, free_port()
+    node.plan["listen"]["port"] = node.port
+    node.write_plan()
+    node.scenario(lines=["INFO hello"])
+    node.messages.clear()
+    node.start()
+    node.wait_ready()
+    for port, word in ((former, "listens"), (node.port, "refused")):
+        with intruder(port) as process:
+            assert word_of(process) == word
+
+
+def test_an_instance_ends_if_a_user_listens_since_the_release_before(node: SupervisedNode) -> None:
+    """Its supervisors did not hold the port."""
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    node.messages.clear()
+    node.forget()
     with intruder(node.port) as process:
         assert word_of(process) == "listens"
         second = node.start("--unhealthy", "0.5")
@@ -119,28 +161,69 @@ def test_an_instance_ends_if_a_user_listens_since_its_supervisor_was_killed(node
     assert not node.container_exists()
 
 
+def held(host: str, port: int, own: Callable[[Listener], bool]) -> OtherFamily:
+    """Hold the port beside a server at an address."""
+    plan: Any = SimpleNamespace(port=port, host=host, container={"network": "host"})
+    made = OtherFamily(plan, own, Notifier(None))
+    made.hold()
+    return made
+
+
+def nothing(_listener: Listener) -> bool:
+    """No socket is the server's."""
+    return False
+
+
 @pytest.mark.parametrize(
     ("uid", "group", "accepted"),
     [(0, "/system.slice/nginx.service", True), (0, f"/docker/{'c0' * 32}", False), (1000, "/user.slice", False)],
 )
 def test_a_process_of_root_outside_containers_may_listen(
-    node: SupervisedNode, monkeypatch: pytest.MonkeyPatch, uid: int, group: str, accepted: bool
+    monkeypatch: pytest.MonkeyPatch, uid: int, group: str, accepted: bool
 ) -> None:
     """It is the site's, such as a gateway that listens over IPv6 for a server of IPv4."""
-    with socket.create_server(("::1", node.port), family=socket.AF_INET6) as gateway:
-        listener = Listener("::1", node.port, os.fstat(gateway.fileno()).st_ino, uid, 6)
+    port = free_port()
+    with socket.create_server(("::1", port), family=socket.AF_INET6) as gateway:
+        listener = Listener("::1", port, os.fstat(gateway.fileno()).st_ino, uid, 6)
         monkeypatch.setattr(listening, "listeners_of", lambda _version, _port: [listener])
         monkeypatch.setattr(listening, "cgroup_of", lambda pid: "0::/init.scope" if pid == 1 else f"0::{group}")
-        held = OtherFamily(Plan.from_document(node.plan))
-        held.hold()
-    assert (not held.problem) is accepted
-    held.hold()
-    assert held.problem == ""
+        holder = held("127.0.0.1", port, nothing)
+    assert (not holder.problem) is accepted
+    holder.hold()
+    assert holder.problem == ""
 
 
-def test_an_instance_of_all_addresses_needs_no_second_socket(node: SupervisedNode) -> None:
-    node.plan["listen"]["host"] = "::"
-    held = OtherFamily(Plan.from_document(node.plan))
-    held.hold()
-    with socket.create_server(("::", node.port), family=socket.AF_INET6, dualstack_ipv6=True):
-        assert held.problem == ""
+@pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1"])
+def test_who_listens_over_ipv4_beside_a_server_of_ipv6_is_found(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as door:
+        door.bind((address, 0))
+        door.listen()
+        assert [each.inode for each in listening.listeners_of(4, door.getsockname()[1])] == [
+            os.fstat(door.fileno()).st_ino
+        ]
+
+
+@pytest.mark.parametrize(("both", "free"), [(True, False), (False, True)])
+@pytest.mark.parametrize("host", ["::", "localhost"])
+def test_where_the_address_does_not_tell_the_server_does(host: str, both: bool, free: bool) -> None:
+    """Whether a server at :: accepts IPv4 depends on its release; a name may have addresses of both families."""
+    port = free_port()
+
+    def binds() -> bool:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            return False
+        return True
+
+    assert held(host, port, lambda _listener: True).problem == ""
+    assert binds()
+    with socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=both):
+        holder = held(host, port, lambda _listener: True)
+        assert holder.problem == ""
+        # Taken by the server itself, or by the socket that is held.
+        assert not binds()
+    assert binds() is not free
+    holder.release()
+    assert binds()

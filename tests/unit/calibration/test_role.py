@@ -152,3 +152,19 @@ def test_the_pin_of_the_site_counts_for_the_image_that_it_is_of(ref: str, releas
     known: dict[str, Any] = {"hostvars": {"n": {"serving_image_digest": "sha256:1"}}, "inventory_hostname": "n"}
     planned = {"calibrate_serving": {"release": {"name": release}}, "calibrate_release": "1.22"}
     assert evaluate("serving_image", pin, **known, **planned, site_image={"ref": ref}) == digest
+
+
+@pytest.mark.parametrize(("status", "done"), [("running", False), ("succeeded", True), ("failed", True)])
+def test_a_run_that_ends_while_the_tool_goes_on_opens_no_port_and_frees_no_card(status: str, done: bool) -> None:
+    (block,) = yaml.safe_load((ROLE / "tasks/measure.yml").read_text())
+    reading, *clearing = block["always"]
+    assert reading["node_job"]["state"] == "read"
+    assert [("ansible.builtin.command" in task, "card_reservation" in task) for task in clearing] == [
+        (True, False),
+        (False, True),
+    ]
+    given = {reading["register"]: {"job": {"status": status}}, "fp8_calibration_plan": {"listen": {"closed_ports": []}}}
+    for task in clearing:
+        conditions = [task["when"]] if isinstance(task["when"], str) else task["when"]
+        holds = [evaluate("fp8_calibration", f"{{{{ {condition} }}}}", **given) for condition in conditions]
+        assert all(holds) is done

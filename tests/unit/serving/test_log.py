@@ -144,7 +144,7 @@ def test_what_is_shown_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_following_goes_on_from_each_answer_until_the_node_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """No line is shown twice."""
-    lost = {"failed": True, "unreachable": True, "msg": "gone"}
+    lost = {"unreachable": True, "msg": "gone"}
     node = LogNode({"lines": ["1"], "cursor": "s=1"}, {"lines": ["2", "3"], "cursor": "s=3"}, lost)
     assert shown(node, monkeypatch, follow=True) == (lost, ["[gaudi-1: a] 1", "[gaudi-1: a] 2", "[gaudi-1: a] 3"])
     assert [each["log"].get("after") for each in node.asked] == [None, "s=1", "s=3"]

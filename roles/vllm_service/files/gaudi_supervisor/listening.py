@@ -50,7 +50,7 @@ class Listening:
         if not found:
             raise ConnectionRefusedError(f"nobody listens at port {port} of {address}")
         for listener in found:
-            if not self._is_own(listener.inode):
+            if not self.is_own(listener):
                 if listener.version == 6 and ":" not in address and not _takes(address, port):
                     # It asked for IPv6 alone, which the kernel's list does not show.
                     raise ConnectionRefusedError(f"nobody listens at port {port} of {address}")
@@ -62,12 +62,13 @@ class Listening:
                 )
         return frozenset(listener.inode for listener in found)
 
-    def _is_own(self, inode: int) -> bool:
+    def is_own(self, listener: Listener) -> bool:
+        """Whether a process of the container holds a socket. Raises OSError if the engine does not answer."""
         self._look()
         if self._container is None:
             return False
         known = [] if self._server is None else [self._server]
-        self._server = listening.holder_within(inode, self._container.id, self._cgroup, known)
+        self._server = listening.holder_within(listener.inode, self._container.id, self._cgroup, known)
         return self._server is not None
 
     def _pid(self) -> int:

@@ -3,78 +3,134 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
+from collections.abc import Callable
 
+from gaudi.base.listeners import Listener
 from gaudi.cards.users import owner_of
 from gaudi.faults.words import remedy
 from gaudi.node import listening
 from gaudi.serving.plan import Plan
 
-# The file descriptor of the bound socket, for the program that this process becomes.
-_PASSED = "GAUDI_SUPERVISOR_SOCKET"
+from .systemd import Notifier
+
+# What systemd calls the socket that it keeps (sd_listen_fds(3)), and the descriptor of the first one that it passes.
+NAME = "other-family"
+_FIRST = 3
+_FAMILIES = {4: (socket.AF_INET, "0.0.0.0"), 6: (socket.AF_INET6, "::")}  # noqa: S104 - nothing is received there
 
 
 class OtherFamily:
     """A socket that is bound to the port and never listens.
 
     Without it every user of the node can listen at [::]:8000 beside a server at 0.0.0.0:8000, and receives what clients
-    send that try IPv6 first, their keys included.
+    send that try IPv6 first, their keys included. systemd keeps the socket while no supervisor runs.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        """Take over the socket that the program before this one has passed on, if there is one."""
-        self._port = plan.port
-        self._version = 4 if ":" in plan.host else 6
-        # A server at :: receives requests over IPv4 as well, so that the kernel refuses others there.
-        self._needed = plan.host != "::" and plan.container["network"] == "host"
-        passed = os.environ.pop(_PASSED, "")
-        self._socket = socket.socket(fileno=int(passed)) if passed else None
+    def __init__(self, plan: Plan, own: Callable[[Listener], bool], systemd: Notifier) -> None:
+        """Take over the socket of the supervisor before this one, if there is one.
+
+        own: whether a socket is the server's; raises OSError if that is not known.
+        """
+        self._port, self._own, self._systemd = plan.port, own, systemd
+        self._in_nodes_network = plan.container["network"] == "host"
+        self._fixed = _other_than(plan.host)
         # Who else has the port, as a sentence; empty if nobody has it.
         self.problem = ""
+        self._socket = _passed()
+        if self._socket is not None and self._socket.getsockname()[1] != self._port:
+            self.release()
 
     def hold(self) -> None:
         """Bind the port unless it is bound."""
-        if not self._needed or self._socket is not None:
+        if not self._in_nodes_network or self._socket is not None:
             return
         self.problem = ""
+        version = self._fixed or self._unused()
+        if version is None:
+            return
         try:
-            self._socket = self._bound()
+            self._socket = _bound(version, self._port)
         except OSError as failed:
             # A node without the family has nobody who could listen there.
             if failed.errno == errno.EADDRINUSE:
-                self.problem = self._taken()
+                self.problem = self._taken(version)
+        else:
+            self._systemd.store(NAME, self._socket.fileno())
 
     def pass_on(self) -> None:
-        """Leave the socket to the program that this process becomes."""
+        """Leave the socket to the program that this process becomes, in the way of systemd."""
         if self._socket is not None:
-            self._socket.set_inheritable(True)
-            os.environ[_PASSED] = str(self._socket.fileno())
+            os.dup2(self._socket.fileno(), _FIRST)
+            os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES=NAME)
 
-    @property
-    def _address(self) -> str:
-        return "0.0.0.0" if self._version == 4 else "::"  # noqa: S104 - nothing is received there
+    def release(self) -> None:
+        """Give the port up, also in systemd."""
+        if self._socket is not None:
+            self._systemd.send(FDSTOREREMOVE=1, FDNAME=NAME)
+            self._socket.close()
+            self._socket = None
 
-    def _bound(self) -> socket.socket:
-        """Without SO_REUSEADDR, which would let others bind it as well."""
-        taken = socket.socket(socket.AF_INET if self._version == 4 else socket.AF_INET6)
+    def _unused(self) -> int | None:
+        """The family in which the server does not listen; None if it listens in neither or in both."""
         try:
-            if self._version == 6:
-                taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            taken.bind((self._address, self._port))
+            used = [
+                version for version in _FAMILIES if any(map(self._own, listening.listeners_of(version, self._port)))
+            ]
         except OSError:
-            taken.close()
-            raise
-        return taken
+            # The engine does not answer. It is asked again in ten seconds.
+            return None
+        return 10 - used[0] if len(used) == 1 else None
 
-    def _taken(self) -> str:
+    def _taken(self, version: int) -> str:
         """Say who has the port; empty for a process of root outside containers, such as the site's gateway."""
-        found = listening.listeners_of(self._version, self._port)
+        found = listening.listeners_of(version, self._port)
         others = [each for each in found if each.uid != 0 or _in_container(each.inode)]
-        if found and not others:
+        # A server at :: that accepts IPv4 has the port itself.
+        if not others and (found or self._fixed is None):
             return ""
         who = ", ".join(map(listening.describe, others)) or "a process that does not listen yet"
-        return f"Port {self._port} on {self._address} is taken by {who}. {remedy('port-taken')}"
+        return f"Port {self._port} on {_FAMILIES[version][1]} is taken by {who}. {remedy('port-taken')}"
+
+
+def _other_than(host: str) -> int | None:
+    """The family that a server at this address does not use; None if that is not known before it listens.
+
+    A name may have addresses of both. A server at :: accepts IPv4 or not: that depends on the node and its release.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if address.version == 6:
+        return None if address.is_unspecified else 4
+    return 6
+
+
+def _passed() -> socket.socket | None:
+    """The socket that systemd or the program before this one has passed. No child gets the variables."""
+    process, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
+    name = os.environ.pop("LISTEN_FDNAMES", "")
+    if (process, count, name) != (str(os.getpid()), "1", NAME):
+        return None
+    os.set_inheritable(_FIRST, False)
+    return socket.socket(fileno=_FIRST)
+
+
+def _bound(version: int, port: int) -> socket.socket:
+    """A socket without SO_REUSEADDR, which would let others bind the port as well."""
+    family, address = _FAMILIES[version]
+    taken = socket.socket(family)
+    try:
+        if version == 6:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        taken.bind((address, port))
+    except OSError:
+        taken.close()
+        raise
+    return taken
 
 
 def _in_container(inode: int) -> bool:

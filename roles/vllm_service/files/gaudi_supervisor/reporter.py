@@ -27,7 +27,8 @@ class Reporter:
         self._state = state
         self._file = file
         # Sends fields to systemd, where there is one.
-        self.notify = Notifier(os.environ.get("NOTIFY_SOCKET")).send
+        self.systemd = Notifier(os.environ.get("NOTIFY_SOCKET"))
+        self.notify = self.systemd.send
         # Waits so many seconds; raises Stopped as soon as a signal asks to stop.
         self.wait = signals.wait
         # Seconds between two signs of life; 0 without systemd's watchdog.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gaudi.base.documents import Damaged
+from gaudi.base.listeners import Listener
 from gaudi.base.printable import journal_line, printable
 from gaudi.faults import words
 from gaudi.faults.causes import explain_log, quote
@@ -79,7 +80,7 @@ class Run:
         self.bearer = self.token(attached)
         self.endpoint = self.listen()
         self.closing = Closing(plan.instance, plan.closed_ports)
-        self.other_family = OtherFamily(plan)
+        self.other_family = OtherFamily(plan, self.is_own, self.reporter.systemd)
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
@@ -110,8 +111,12 @@ class Run:
 
     def listen(self) -> Endpoint:
         """Where this start of the server is to answer."""
-        sockets = Listening(self.container.look, self.plan.name, str(self.plan.container["network"]))
-        return Endpoint(self.plan.endpoint, self.plan.served_model_name, self.bearer, sockets)
+        self.sockets = Listening(self.container.look, self.plan.name, str(self.plan.container["network"]))
+        return Endpoint(self.plan.endpoint, self.plan.served_model_name, self.bearer, self.sockets)
+
+    def is_own(self, listener: Listener) -> bool:
+        """Whether a socket is the server's, also of one that was started again. Raises OSError if nobody knows."""
+        return self.sockets.is_own(listener)
 
     def token(self, attach: bool) -> str | None:
         """What the guard lets this supervisor in with, another one for each start of a server; None without a guard."""
@@ -491,6 +496,7 @@ class Run:
         if left is not None:
             self.container.discard(left)
         self.closing.end()
+        self.other_family.release()
         if self.end is not None:
             raise Failure(self.end)
         if self.ending:

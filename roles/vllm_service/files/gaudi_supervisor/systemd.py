@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from array import array
 
 from gaudi.base.printable import journal_line, printable
 
@@ -18,11 +19,20 @@ class Notifier:
 
     def send(self, **fields: str | int) -> None:
         """Send one message of NAME=value lines."""
+        message = "\n".join(f"{name}={printable(str(value))[:LONGEST]}" for name, value in fields.items())
+        self._send(message)
+
+    def store(self, name: str, descriptor: int) -> None:
+        """Have systemd keep a file, and pass it to the next process of this unit, whatever ends this one."""
+        # Of a socket that does not listen, poll(2) says that it is hung up: systemd would close it.
+        self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", descriptor)
+
+    def _send(self, message: str, *descriptors: int) -> None:
         if self._address is None:
             return
-        message = "\n".join(f"{name}={printable(str(value))[:LONGEST]}" for name, value in fields.items())
+        files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.sendto(message.encode(), self._address)
+            channel.sendmsg([message.encode()], files, 0, self._address)
 
 
 def say(message: str, priority: int = 6) -> None:
