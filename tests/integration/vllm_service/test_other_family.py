@@ -117,6 +117,9 @@ def test_nobody_can_listen_while_no_supervisor_runs(node: SupervisedNode) -> Non
     node.messages.clear()
     second = node.start()
     node.wait_ready()
+    node.messages.clear()
+    second.send_signal(signal.SIGHUP)
+    node.wait_ready()
     with intruder(node.port) as process:
         assert word_of(process) == "refused"
     second.terminate()

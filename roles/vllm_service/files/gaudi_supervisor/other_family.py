@@ -64,6 +64,8 @@ class OtherFamily:
         """Leave the socket to the program that this process becomes, in the way of systemd."""
         if self._socket is not None:
             os.dup2(self._socket.fileno(), _FIRST)
+            # Where it has this number already, nothing was copied.
+            os.set_inheritable(_FIRST, True)
             os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES=NAME)
 
     def release(self) -> None:
