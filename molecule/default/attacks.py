@@ -76,6 +76,15 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as door:
     door.sendall(sys.argv[3].encode())
 """
 
+# Listens over IPv6 alone, at the port of its first argument.
+OVER_IPV6 = """
+import socket, sys
+door = socket.socket(socket.AF_INET6)
+door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+door.bind(("::", int(sys.argv[1])))
+door.listen()
+"""
+
 # Answers whoever asks as a server would, and writes down what it was sent.
 LISTENER = """
 import json, socket, sys
@@ -263,9 +272,33 @@ def active() -> str:
     return run("systemctl", "is-active", UNIT, status=None).strip()
 
 
+def listens_over_ipv6() -> bool:
+    """Whether a local user can listen at the server's port over IPv6 alone; the server uses IPv4."""
+    as_user = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    return _succeeds(*as_user, "python3", "-c", OVER_IPV6, str(PORT))
+
+
+def the_other_family() -> Iterator[str]:
+    """Listen over IPv6 beside the server, for those who try that first, also while nobody supervises it."""
+    if listens_over_ipv6():
+        yield "while the server serves"
+    run("systemctl", "kill", "--signal=KILL", UNIT)
+    if listens_over_ipv6():
+        yield "while no supervisor runs"
+    until("another supervisor", lambda: active() == "active", SECONDS)
+    if listens_over_ipv6():
+        yield "beside a supervisor that systemd started again"
+    run("systemctl", "reload", UNIT)
+    until("the program on disk", lambda: '"phase": "serving"' in state(), SECONDS)
+    if listens_over_ipv6():
+        yield "beside a supervisor that was replaced"
+
+
 def the_port_first() -> Iterator[str]:
     """Listen at the server's port before it starts, and while it loads: get what is sent there, and pass for it."""
     run("systemctl", "stop", UNIT)
+    if not listens_over_ipv6():
+        raise RuntimeError("nobody could listen over IPv6, also without a server")
     # systemd counts starts, those of what was tried before included.
     run("systemctl", "reset-failed", UNIT, status=None)
     with listener() as (heard, who):
@@ -302,6 +335,7 @@ ATTACKS: tuple[Callable[[], Iterator[str]], ...] = (
     ports,
     own_ports,
     emergency,
+    the_other_family,
     the_port_first,
 )
 
