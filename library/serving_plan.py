@@ -459,6 +459,10 @@ plans:
       description: Variables of the server, by name.
       type: dict
       sample: {HABANA_VISIBLE_MODULES: "0,1", PT_HPU_LAZY_MODE: "1", VLLM_DECODE_BS_BUCKET_MAX: "32"}
+    unpickles:
+      description: That the release's server runs what is in pickled tensors. Plans of other releases do not have it.
+      type: bool
+      sample: true
     execution_mode:
       description: What lazy mode and eager mode together make of it.
       type: str

@@ -21,9 +21,8 @@ _NAMED = (
 PLUGINS = ("--tool-parser-plugin", "--reasoning-parser-plugin")
 PLUGINS_IN_JSON = {"--structured-outputs-config": ("reasoning_parser_plugin",)}
 _NAMED_IN_PAIRS = ("--lora-modules", "--prompt-adapters", "--default-mm-loras")
-# Releases whose server runs what is in pickled tensors: weight_utils.py of their pins (vllm-fork 14f489ea and 84922944)
-# calls torch.load without weights_only.
-UNPICKLING = ("1.16", "1.18")
+# Releases whose plans from before the key "unpickles" are of servers that run what is in pickled tensors.
+_UNPICKLING = ("1.16", "1.18")
 PICKLED = (".bin", ".pt", ".pth")
 LOAD_FORMAT = "--load-format"
 # The format with which vLLM opens weights with the library safetensors alone (loader.py of these pins).
@@ -132,7 +131,7 @@ def plugins_in(plan: Mapping[str, Any]) -> list[str]:
 
 def unpickles(plan: Mapping[str, Any]) -> bool:
     """Return whether the release of a plan runs what is in pickled tensors."""
-    return plan.get("release") in UNPICKLING
+    return bool(plan.get("unpickles")) or plan.get("release") in _UNPICKLING
 
 
 def reads_pickles(plan: Mapping[str, Any]) -> bool:

@@ -485,8 +485,9 @@ class ReleaseEntry:
     ``multimodal_architectures`` are those of them for pictures, films and sounds, empty where nobody read them;
     ``refused_architectures`` are classes that its registry names and that end the server on these cards, each with the
     reason; ``unverified_architectures`` are those that only vLLM's Transformers backend takes; ``code_architectures``
-    are classes of the release's own that run code of the weights, whatever --trust-remote-code says; ``build`` is how
-    its image is built, None where the file says no way.
+    are classes of the release's own that run code of the weights, whatever --trust-remote-code says; ``unpickles``:
+    whether its server runs what is in pickled tensors; ``build`` is how its image is built, None where the file says no
+    way.
     """
 
     name: str
@@ -510,6 +511,7 @@ class ReleaseEntry:
     refused_architectures: Mapping[str, str] = field(default_factory=dict)
     unverified_architectures: Mapping[str, str] = field(default_factory=dict)
     code_architectures: frozenset[str] = frozenset()
+    unpickles: bool = False
     build: ImageBuild | None = None
     # URL paths that the server answers, sorted.
     paths: tuple[str, ...] = ()
@@ -546,6 +548,7 @@ class ReleaseEntry:
         "refused_architectures",
         "unverified_architectures",
         "code_architectures",
+        "unpickles",
         "build",
         "paths",
         "typed_arguments",
@@ -611,6 +614,7 @@ class ReleaseEntry:
                 reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"
             ),
             code_architectures=flat(reader.mapping("code_architectures"), f"{where}: code_architectures"),
+            unpickles=reader.switch("unpickles", default=False),
             build=ImageBuild.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
             paths=tuple(sorted(flat(reader.mapping("paths"), f"{where}: paths"))),
             typed_arguments=options,

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..base.command_line import UNPICKLING
 from ..base.recipes import RecipeKey
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
@@ -168,7 +167,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         draft.option("--served-model-name", served_names(name=subject.name, weights=resolved.weights))
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
-    if release.name in UNPICKLING:
+    if release.unpickles:
         load_format(draft, request, subject.entry, subject.weights, subject.label)
     shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
@@ -217,6 +216,8 @@ def _document(
         "task": entry.task if entry is not None else "generate",
         "ask": _ask(subject, draft, request),
         "release": release.name,
+        # Plans of other releases stay as they were.
+        **({"unpickles": True} if release.unpickles else {}),
         "image": reference,
         "container": container(setting, draft.environment),
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in subject.cards],

@@ -314,7 +314,12 @@ def _without_value(part: str) -> str:
 
 
 def opened(plan: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """Return what a plan opens that the present one keeps closed, a clause each; see ``beyond``."""
+    """Return what a plan opens that the present one keeps closed, a clause each; see ``beyond``.
+
+    A plan from before the key ``unpickles`` has that of a present plan of the same release.
+    """
+    if plan.get("release") == present.get("release"):
+        plan = {"unpickles": present.get("unpickles"), **plan}
     return beyond(of_plan(plan), of_plan(present))
 
 

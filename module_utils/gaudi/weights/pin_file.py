@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..base.checks import HUB_ID, mapping, matching, shown
-from ..base.command_line import PICKLED, UNPICKLING
+from ..base.command_line import PICKLED
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from .hub_kinds import DEFAULT
@@ -125,11 +125,11 @@ def pickles_not_pinned(where: str, model: str = "NAME") -> Refusal:
     """
     return Refusal(
         "pickles_not_pinned",
-        f"{where}: the weights are in pickled tensors ({', '.join(PICKLED)}) alone, whose code the servers of releases "
-        f"{' and '.join(UNPICKLING)} run, and no checksum pins them: the hub, a mirror or another node decides what "
-        f"that code is. Safetensors or checksums of all files are required. Fetch a repository with safetensors, pin "
-        f"the files of the model's catalogue entry (ansible-playbook playbooks/pin.yml -e model={model} -e "
-        f"write=true), or use a later release",
+        f"{where}: the weights are in pickled tensors ({', '.join(PICKLED)}) alone, whose code the servers of this "
+        f"release run, and no checksum pins them: the hub, a mirror or another node decides what that code is. "
+        f"Safetensors or checksums of all files are required. Fetch a repository with safetensors, pin the files of "
+        f"the model's catalogue entry (ansible-playbook playbooks/pin.yml -e model={model} -e write=true), or use a "
+        f"later release",
     )
 
 

@@ -786,15 +786,23 @@ def test_a_calibration_that_users_could_exchange_is_refused(run: Run, tmp_path: 
     assert ids(run(gaudi_preflight, against(plans=[asks | {"environment": elsewhere}]), answers)) == []
 
 
-@pytest.mark.parametrize(("release", "refused"), [("1.16", True), ("1.18", True), ("1.22", False)])
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"release": "own-fork", "unpickles": True}, True),
+        ({"release": "1.16"}, True),
+        ({"release": "1.18"}, True),
+        ({"release": "1.22"}, False),
+    ],
+)
 def test_weights_that_users_could_exchange_are_refused_where_a_release_unpickles(
-    run: Run, tmp_path: Path, release: str, refused: bool
+    run: Run, tmp_path: Path, said: dict[str, Any], refused: bool
 ) -> None:
     """Pickled tensors in place of safetensors run code there."""
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "config.json").chmod(0o666)
     answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
-    ran = run(gaudi_preflight, against(plans=[plan(tmp_path, 0) | {"release": release}]), answers)
+    ran = run(gaudi_preflight, against(plans=[plan(tmp_path, 0) | said]), answers)
     assert ids(ran) == (["others_may_write"] if refused else [])
 
 

@@ -245,7 +245,7 @@ def test_pickled_tensors_on_the_node_are_held_to_the_pins(run: Run, tmp_path: Pa
             (tmp_path / folder / file).write_text(content)
     arguments = running_code(tmp_path, PINS)
     (wanted,) = arguments["plans"]
-    arguments["plans"] = [{**wanted, "arguments": ["python3"], "release": "1.18"}]
+    arguments["plans"] = [{**wanted, "arguments": ["python3"], "release": "own-fork", "unpickles": True}]
     assert ids(run(gaudi_preflight, arguments, HERE)) == []
     (tmp_path / "Big-G2/pytorch_model.bin").write_text("exchanged")
     assert ids(run(gaudi_preflight, arguments, HERE)) == ["code_differs"]

@@ -20,6 +20,7 @@ from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.testing import patch_module_args
 
+from plugin_utils import releases
 from tests.unit.preflight.test_templates import evaluate, results, runs, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -299,8 +300,24 @@ class TestRole:
         assert (scope.repository, scope.revision) == ("Qwen/Other-Name", "master")
         assert (forge.repository, forge.revision, forge.user) == ("ours/qwen.git", "v1", "reader")
         assert (requested.reserve, requested.jobs, requested.recheck) == (10_000_000_000, 8, False)
-        assert requested.release == "1.18"
+        assert requested.unpickles
         assert "hf_secret" not in (tmp_path / "request.json").read_text()
+
+    @pytest.mark.parametrize(
+        ("release", "expected"), [("1.18", True), ("own-fork", True), ("1.22", False), ("", False)]
+    )
+    def test_the_job_knows_whether_the_servers_of_a_release_unpickle(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, expected: bool
+    ) -> None:
+        """Those of a site's own release do what those of the release do that it extends."""
+        for file in releases.FOLDER.glob("1.*.yml"):
+            (tmp_path / file.name).symlink_to(file)
+        (tmp_path / "own-fork.yml").write_text('{"name": "own-fork", "extends": "1.18"}')
+        monkeypatch.setattr(releases, "FOLDER", tmp_path)
+        template = (ROLE / "templates/request.json.j2").read_text()
+        text = self.template(template, model_weights_sources=self.SOURCES, gaudi_release=release)
+        request = json.loads(text) if isinstance(text, str) else text
+        assert request["unpickles"] is expected
 
     def asked(self, **more: Any) -> list[str]:
         """The names of the sources that the program is to ask."""

@@ -56,8 +56,9 @@ def read_weights(path: str) -> Weights | None:
     beside = {name: content for name in CONFIGS_BESIDE if (content := _beside(directory / name)) is not None}
     found = weights_from(headers, index, said, _config(directory / "config.json"), wrong, beside)
     loaded = [file.suffix for file in loaded_files(directory)]
-    # A record that cannot be read is one of a fetch as well.
-    fetched = os.path.lexists(directory / MANIFEST)
+    # A subfolder of fetched files has no record of its own. A record that cannot be read is one of a fetch as well.
+    real = directory.resolve()
+    fetched = any(os.path.lexists(folder / MANIFEST) for folder in (real, *real.parents, *directory.parents))
     return replace(found, pickled=bool({*loaded} & {*PICKLED}), fetched=fetched)
 
 

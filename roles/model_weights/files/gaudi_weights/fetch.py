@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from gaudi.base.command_line import PICKLED, UNPICKLING
+from gaudi.base.command_line import PICKLED
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 from gaudi.node.weights import measurements
@@ -96,10 +96,10 @@ def check_added(wanted: list[RemoteFile], source: HubSource) -> None:
         )
 
 
-def check_pickles(chosen: list[RemoteFile], source: HubSource, release: str) -> None:
-    """Raise SourceFailure where a source without checksums has weights in pickled tensors alone, which would run."""
+def check_pickles(chosen: list[RemoteFile], source: HubSource) -> None:
+    """Raise SourceFailure where a source without checksums has weights in pickled tensors alone."""
     endings = {PurePosixPath(file.name).suffix for file in chosen}
-    if release in UNPICKLING and not source.files and endings & {*PICKLED} and ".safetensors" not in endings:
+    if not source.files and endings & {*PICKLED} and ".safetensors" not in endings:
         raise SourceFailure(str(pin_file.pickles_not_pinned(f"{source.repository} on {source.name}")))
 
 
@@ -161,7 +161,8 @@ class Fetch:
             found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
             contents.check_measurements((file.name for file in found), self.request.measured_cards)
         check_added(found, self.source)
-        check_pickles(found, self.source, self.request.release)
+        if self.request.unpickles:
+            check_pickles(found, self.source)
         return found
 
     def one(self, file: RemoteFile) -> RecordedFile:

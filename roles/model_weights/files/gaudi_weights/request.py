@@ -118,7 +118,8 @@ class WeightsRequest:
     wrong; measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model;
     mounted_on: what must be mounted before anything is written; wait_limit: seconds that are waited at most for a
     source that is away or asks to wait; root_option: the variable of the site that names the
-    folder which the target lies in, empty where none does; release: the one of the node, empty where none is said.
+    folder which the target lies in, empty where none does; unpickles: whether the servers of the node's release run
+    what is in pickled tensors.
     """
 
     target: Path
@@ -134,7 +135,7 @@ class WeightsRequest:
     mounted_on: Path | None = None
     wait_limit: float = 900.0
     root_option: str = "gaudi_weights_root"
-    release: str = ""
+    unpickles: bool = False
 
     @property
     def staging(self) -> Path:
@@ -186,7 +187,7 @@ def load(path: Path) -> WeightsRequest:
             measured_cards=int(content["measured_cards"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
             wait_limit=float(content.get("wait_limit", 900)),
-            release=str(content.get("release") or ""),
+            unpickles=bool(content.get("unpickles", False)),
         )
     except Refusal:
         raise
