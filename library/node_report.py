@@ -155,9 +155,9 @@ report:
     weights:
       description:
         - What is in each directory of O(weights). V(bytes) is null where a file is missing; V(parameters) counts
-          elements by the kind that headers name; V(pickled) is true where no file is safetensors; V(fetched) is true
-          where a record of a fetch is there, or in a folder above; V(config) is the text of C(config.json); V(foreign)
-          has what the files name of other repositories.
+          elements by the kind that headers name; V(pickled) is true where the weights are in pickled tensors alone;
+          V(fetched) is true where the directory, or one above it, has a record of a fetch; V(config) is the text of
+          C(config.json); V(foreign) has what the files name of other repositories.
       type: dict
       sample:
         /data/models/Qwen3-8B:

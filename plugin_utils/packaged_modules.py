@@ -30,7 +30,8 @@ def reuse() -> None:
     if packages.exists() or not os.access(store.parents[1], os.W_OK):
         return
     packages.mkdir(mode=0o700)
-    for file in store.glob("ansible.*") if _is_own(store) else []:
+    own = _is_own(store.parent) and _is_own(store)
+    for file in store.glob("ansible.*") if own else []:
         (packages / file.name).symlink_to(file)
     atexit.register(_keep, os.getpid(), packages, store)
 
@@ -49,7 +50,7 @@ def _store() -> Path:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether only this user can write there: what it contains runs as root on nodes."""
+    """Whether only this user can write there: Ansible unpickles these files here, and runs their content on nodes."""
     try:
         found = folder.lstat()
     except FileNotFoundError:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import os
 
-# As for the tests themselves: in the folder that tests/parts.py names, or nowhere.
+# As for the tests themselves: in the folder that the Makefile names, or nowhere.
 SETTINGS = {name: os.environ[name] for name in ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE") if name in os.environ}

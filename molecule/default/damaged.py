@@ -72,7 +72,7 @@ def supervisor(_folder: Path) -> tuple[int, str]:
 
 
 JOB_PROGRAM = program("python3", "-B", f"{PROGRAMS}/gaudi_job.py", JOB)
-# Who reads a file, by its row in base/paths.py.
+# Who reads a file, by its row in base/owned_paths.py.
 LOOKS: dict[str, tuple[Looks, ...]] = {
     f"{INSTANCES}/*/plan.json": (module("vllm_service_info"), supervisor),
     f"{INSTANCES}/*/environment": (supervisor,),

@@ -66,10 +66,11 @@ def test_after_a_change_it_is_packaged_again(checkout: Path, changed: str) -> No
     assert not packaged(checkout)
 
 
-def test_packages_that_others_could_have_changed_are_not_used(checkout: Path) -> None:
+@pytest.mark.parametrize("above", [0, 1])
+def test_packages_that_others_could_have_changed_are_not_used(checkout: Path, above: int) -> None:
     assert packaged(checkout)
     (kept,) = packages(checkout)
-    kept.parent.chmod(0o777)
+    kept.parents[above].chmod(0o777)
     before = kept.read_bytes()
     assert packaged(checkout)
     assert kept.read_bytes() == before

@@ -29,14 +29,21 @@ class Listener:
 
 def parse_listeners(text: str) -> list[Listener]:
     """Read the listening sockets of /proc/net/tcp or /proc/net/tcp6."""
-    listeners = []
-    for line in text.splitlines()[1:]:
-        columns = line.split()
-        if columns[3] == _LISTEN:
-            address, port = columns[1].rsplit(":", 1)
-            version = 4 if len(address) == 8 else 6
-            listeners.append(Listener(_address(address), int(port, 16), int(columns[9]), int(columns[7]), version))
-    return listeners
+    return [_socket(columns) for columns in _rows(text) if columns[3] == _LISTEN]
+
+
+def closed_ports_in(text: str) -> set[int]:
+    """Return the node's ports of connections that no process has any more; the kernel keeps each for a minute."""
+    return {each.port for each in map(_socket, _rows(text)) if each.inode == 0}
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()[1:]]
+
+
+def _socket(columns: Sequence[str]) -> Listener:
+    address, port = columns[1].rsplit(":", 1)
+    return Listener(_address(address), int(port, 16), int(columns[9]), int(columns[7]), 4 if len(address) == 8 else 6)
 
 
 def _address(text: str) -> str:

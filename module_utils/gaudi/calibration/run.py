@@ -24,7 +24,7 @@ DATASET = "NeelNanda/pile-10k"
 # The number of prompts that calibrate_model.sh takes of a named data set, whatever -l says.
 FIXED_PROMPTS = 512
 # The end of the name of a data set that the tool unpickles, which runs what is in it.
-PICKLED = ".pkl"
+PICKLED_DATASET = ".pkl"
 # Our own files in the folder of the measurements.
 OWN = ".gaudi-serving"
 # Subfolder of an unfinished measurement that the tool writes to.
@@ -124,7 +124,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         # checksums.
         "guarded": [
             *([weights] if runs_code(plan) or unpickles(plan) else []),
-            *([options.dataset] if options.dataset.endswith(PICKLED) else []),
+            *([options.dataset] if options.dataset.endswith(PICKLED_DATASET) else []),
         ],
         "pins": pinned_folders(options.sources, options.weights_root)
         if needs_pins(plan) or options.require_pins
@@ -214,7 +214,7 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
     place = OutputDirectory(node, container, MEASURED)
     cards = str(len(plan["modules"]))
     working = plan["container"]["working_directory"]
-    if options.dataset.endswith(PICKLED):
+    if options.dataset.endswith(PICKLED_DATASET):
         raise Refusal(
             "dataset_pickled",
             f"{options.dataset}: this release's tool reads a folder of {DATASET}, not a pickled table.",
@@ -264,7 +264,7 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str
             f"calibrate_model.sh names its result after the weights ({called}), but the plan looks for {name}. "
             "Leave quantization_config out.",
         )
-    pickled = options.dataset.endswith(PICKLED)
+    pickled = options.dataset.endswith(PICKLED_DATASET)
     if not pickled and options.prompts != FIXED_PROMPTS:
         raise Refusal(
             "prompts_fixed",

@@ -11,7 +11,7 @@ from ..base.server_log import LEFT_OUT
 from .entry import KnownFault
 from .facts import Facts
 from .shared import NOT_ACQUIRED
-from .tracebacks import OF_VENDOR, SHOWN, Chain, RaisedException, ServerLog, signs_in, without_message
+from .tracebacks import LOG_FAULTS, OF_VENDOR, Chain, RaisedException, ServerLog, signs_in, without_message
 from .words import fault, fill, groups
 
 # Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
@@ -110,7 +110,7 @@ def _known(
     for error in (True, False):
         if not error and (found is not None or (first is not None and not first.is_consequence)):
             return found
-        for known in SHOWN:
+        for known in LOG_FAULTS:
             number, text = log.telling.get((known.id, error), (0, ""))
             # A later error explains the end better than a warning, also where nobody knows it.
             if not error and first is None and number < log.last_error_number:
@@ -129,7 +129,7 @@ def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[KnownFault, str] | 
     raised = [number for number, root in roots if root is not None and not root.is_consequence]
     told = [
         (known.id not in ENDS[:2], *log.telling[known.id, error], known)
-        for known in SHOWN
+        for known in LOG_FAULTS
         for error in (True, False)
         if known.id in ENDS and (known.id, error) in log.telling
     ]

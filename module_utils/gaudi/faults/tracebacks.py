@@ -282,15 +282,15 @@ class _TracebackReader:
         return True
 
 
-SHOWN = tuple(each for each in FAULTS if (each.signs or each.hints) and each.severity == ERROR)
-"""The faults that a line may show."""
+LOG_FAULTS = tuple(each for each in FAULTS if (each.signs or each.hints) and each.severity == ERROR)
+"""Faults with a sign or a hint in a line of a log."""
 
 
 @cache
 def _patterns() -> tuple[tuple[KnownFault, re.Pattern[str]], ...]:
     """Compile their signs once a log is read: most processes read none."""
     return tuple(
-        (each, re.compile("|".join(f"(?:{part})" for part in (each.signs, each.hints) if part))) for each in SHOWN
+        (each, re.compile("|".join(f"(?:{part})" for part in (each.signs, each.hints) if part))) for each in LOG_FAULTS
     )
 
 

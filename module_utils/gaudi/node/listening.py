@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base import paths
 from ..base.documents import Damaged
-from ..base.listeners import Listener, parse_listeners, reached
+from ..base.listeners import Listener, closed_ports_in, parse_listeners, reached
 from ..base.printable import printable
 from ..serving.cgroup import is_of_container
 from .documents import read_text
@@ -41,11 +41,19 @@ def listeners_of(version: int, port: int) -> list[Listener]:
     return [each for each in found if (4 if "." in each.address else each.version) == version]
 
 
+def has_closed_connections(port: int) -> bool:
+    """Whether connections at a port of the node have ended less than a minute ago: nobody can bind it alone then."""
+    return any(port in closed_ports_in(table) for table in _tables("self"))
+
+
 def _listeners(process: int | str) -> list[Listener]:
+    return [listener for table in _tables(process) for listener in parse_listeners(table)]
+
+
+def _tables(process: int | str) -> list[str]:
     tables = [PROC / str(process) / "net" / name for name in ("tcp", "tcp6")]
     # A kernel without IPv6 has no second one.
-    found = [parse_listeners(table.read_text(encoding="ascii")) for table in tables if table.exists()]
-    return [listener for table in found for listener in table]
+    return [table.read_text(encoding="ascii") for table in tables if table.exists()]
 
 
 def asked_at(url: str) -> list[Listener]:

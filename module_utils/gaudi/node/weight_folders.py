@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import paths
+from ..base.command_line import PICKLED
 from ..base.documents import Damaged
 from ..base.measured import MEASURED, measured_files
 from ..base.places import SHARED_TYPES
@@ -22,7 +23,7 @@ from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
 MOUNTINFO = Path("/proc/self/mountinfo")
-WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+WEIGHT_FILES = ("*.safetensors", *(f"*{ending}" for ending in PICKLED))
 
 
 def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:

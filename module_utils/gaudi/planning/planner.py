@@ -52,7 +52,7 @@ from .server import (
     warn_of_media_defaults,
 )
 from .subject import Subject, settled
-from .weights import load_format, scale_once
+from .weights import require_safetensors, scale_once
 
 SCHEMA = 1
 # A request's word for the fewest cards that hold its model, and the numbers that are tried.
@@ -168,7 +168,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
     if release.unpickles:
-        load_format(draft, request, subject.entry, subject.weights, subject.label)
+        require_safetensors(draft, request, subject.entry, subject.weights, subject.label)
     shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
     network_variables(draft, request, release, host, node, _path(subject, node).host_nics)

@@ -124,13 +124,13 @@ def only_safetensors() -> str:
     return SAFETENSORS
 
 
-def load_format(
+def require_safetensors(
     draft: Draft, request: InstanceRequest, entry: ModelEntry | None, weights: Weights | None, label: str
 ) -> None:
     """Have the server of a release that runs pickled tensors read only safetensors.
 
     Pickled tensors are left to it where checksums pin them, where a person put them on the node, and where the request
-    names a format itself. ``weights``: what lies on the node, None before a model is fetched; then the pins tell.
+    names a format itself. ``weights``: the weights on the node, None before a model is fetched; then the pins decide.
     Raises Refusal: the weights were fetched in pickled tensors alone, and no checksum pins them.
     """
     own = entry is not None and request.weights is None

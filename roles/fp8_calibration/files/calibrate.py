@@ -516,7 +516,7 @@ def check_given(document: dict[str, Any], seed: dict[str, Any], given: Path, sta
         if check_files(given, names, staging) != made.get(key, {}):
             raise Refusal(
                 "not_as_recorded",
-                f"{seed['name']} gave files that are not what its record says; measure there again",
+                f"{seed['name']} gave files that its record has otherwise, or does not have; measure there again",
             )
 
 

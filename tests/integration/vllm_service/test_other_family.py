@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -67,10 +68,11 @@ def intruder(port: int, address: str = "::", *options: str) -> Iterator[subproce
             process.kill()
 
 
-def word_of(process: subprocess.Popen[str]) -> str:
-    """The next word that an intruder says."""
+def word_of(process: subprocess.Popen[str], wait: float = PATIENCE) -> str:
+    """The next word that an intruder says; empty if there is none in so many seconds."""
     assert process.stdout is not None
-    return process.stdout.readline().strip()
+    ready, _, _ = select.select([process.stdout], [], [], wait)
+    return process.stdout.readline().strip() if ready else ""
 
 
 def test_a_server_does_not_start_beside_a_user_who_listens(node: SupervisedNode) -> None:
@@ -98,6 +100,7 @@ def test_nobody_can_listen_while_a_supervisor_hands_over(node: SupervisedNode) -
         node.messages.clear()
         supervisor.send_signal(signal.SIGHUP)
         node.wait_ready()
+        assert word_of(process, wait=0) == ""
         supervisor.terminate()
         supervisor.communicate(timeout=PATIENCE)
         assert node.state["phase"] == "stopped"
@@ -129,7 +132,7 @@ def test_nobody_can_listen_while_no_supervisor_runs(node: SupervisedNode) -> Non
     assert second.returncode == 0
 
 
-def test_a_socket_of_another_port_is_given_up(node: SupervisedNode) -> None:
+def test_a_socket_of_another_plan_is_given_up(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     first.kill()
@@ -144,6 +147,20 @@ def test_a_socket_of_another_port_is_given_up(node: SupervisedNode) -> None:
     for port, word in ((former, "listens"), (node.port, "refused")):
         with intruder(port) as process:
             assert word_of(process) == word
+
+
+def test_a_socket_of_the_family_that_the_plan_now_uses_is_given_up(node: SupervisedNode) -> None:
+    """Otherwise the supervisor would keep its own server from the port."""
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    node.plan["listen"]["host"] = "::1"
+    node.write_plan()
+    second = node.start()
+    node.wait_for(lambda: len([call for call in node.calls if call[0] == "run"]) == 2, "the second container")
+    second.terminate()
+    second.communicate(timeout=PATIENCE)
 
 
 def test_an_instance_ends_if_a_user_listens_since_the_release_before(node: SupervisedNode) -> None:
@@ -167,7 +184,7 @@ def test_an_instance_ends_if_a_user_listens_since_the_release_before(node: Super
 def held(host: str, port: int, own: Callable[[Listener], bool]) -> OtherFamily:
     """Hold the port beside a server at an address."""
     plan: Any = SimpleNamespace(port=port, host=host, container={"network": "host"})
-    made = OtherFamily(plan, own, Notifier(None))
+    made = OtherFamily(plan, own, Notifier(None), None)
     made.hold()
     return made
 

@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.gaudi.base.server_log import LOOKED_AT
 from ansible.module_utils.gaudi.faults.causes import quote
 from ansible.module_utils.gaudi.faults.facts import Facts
-from ansible.module_utils.gaudi.faults.tracebacks import SHOWN
+from ansible.module_utils.gaudi.faults.tracebacks import LOG_FAULTS
 from ansible.module_utils.gaudi.faults.words import say
 from ansible.module_utils.gaudi.serving.failure import Reason
 from ansible.module_utils.gaudi.serving.progress import PHASES, Progress
@@ -230,7 +230,7 @@ def test_an_image_that_is_missing_is_pulled_and_not_built() -> None:
 
 
 def test_every_advice_is_a_sentence() -> None:
-    for symptom in SHOWN:
+    for symptom in LOG_FAULTS:
         for case in ("", *symptom.remedies):
             said = say(symptom.id, case, other="one", checks="1. A check", it="X", advice="Do it.", **Facts().words())
             assert said[0].isupper()

@@ -240,7 +240,9 @@ def test_pickled_tensors_in_place_of_safetensors_are_not_fetched_where_they_woul
     fetch.fetch(pinned, progress, stop)
     assert (pinned.target / "pytorch_model.bin").exists()
     shutil.rmtree(pinned.target)
-    fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
+    later = requested(tmp_path, source(hub))
+    fetch.fetch(later, progress, stop)
+    assert (later.target / "pytorch_model.bin").exists()
 
 
 def test_a_source_with_pickled_tensors_alone_is_passed_over(

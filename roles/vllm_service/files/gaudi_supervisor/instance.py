@@ -12,7 +12,7 @@ from gaudi.serving.failure import EngineGone, Failure, Reason
 from gaudi.serving.plan import SCHEMA, Plan
 from gaudi.serving.state import WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
-from . import clock, freeing, loaded, low_memory, recipes, starting
+from . import clock, freeing, loaded, low_memory, other_family, recipes, starting
 from .attempts import failures_so_far, last_reason, pause_before, repeats
 from .clock import now_text
 from .container import OwnContainer
@@ -122,6 +122,7 @@ class Supervisor:
             self.reporter.publish("going-back", text)
             return
         plan, made_of = read_plan(self.instance, self.paths)
+        passed = other_family.taken_over(plan, self.reporter.systemd)
         self.history.take(plan, made_of)
         boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         self.state.document.update(
@@ -158,6 +159,7 @@ class Supervisor:
             self.state,
             self.signals,
             self.reporter,
+            passed,
             attach,
         ).follow()
 

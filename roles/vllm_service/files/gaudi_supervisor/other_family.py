@@ -20,6 +20,7 @@ from .systemd import Notifier
 NAME = "other-family"
 _FIRST = 3
 _FAMILIES = {4: (socket.AF_INET, "0.0.0.0"), 6: (socket.AF_INET6, "::")}  # noqa: S104 - nothing is received there
+_OTHER = {4: 6, 6: 4}
 
 
 class OtherFamily:
@@ -29,8 +30,10 @@ class OtherFamily:
     send that try IPv6 first, their keys included. systemd keeps the socket while no supervisor runs.
     """
 
-    def __init__(self, plan: Plan, own: Callable[[Listener], bool], systemd: Notifier) -> None:
-        """Take over the socket of the supervisor before this one, if there is one.
+    def __init__(
+        self, plan: Plan, own: Callable[[Listener], bool], systemd: Notifier, passed: socket.socket | None
+    ) -> None:
+        """Begin with the socket of the supervisor before this one, if there is one.
 
         own: whether a socket is the server's; raises OSError if that is not known.
         """
@@ -39,9 +42,7 @@ class OtherFamily:
         self._fixed = _other_than(plan.host)
         # Who else has the port, as a sentence; empty if nobody has it.
         self.problem = ""
-        self._socket = _passed()
-        if self._socket is not None and self._socket.getsockname()[1] != self._port:
-            self.release()
+        self._socket = passed
 
     def hold(self) -> None:
         """Bind the port unless it is bound."""
@@ -71,8 +72,7 @@ class OtherFamily:
     def release(self) -> None:
         """Give the port up, also in systemd."""
         if self._socket is not None:
-            self._systemd.send(FDSTOREREMOVE=1, FDNAME=NAME)
-            self._socket.close()
+            _give_up(self._socket, self._systemd)
             self._socket = None
 
     def _unused(self) -> int | None:
@@ -84,17 +84,34 @@ class OtherFamily:
         except OSError:
             # The engine does not answer. It is asked again in ten seconds.
             return None
-        return 10 - used[0] if len(used) == 1 else None
+        return _OTHER[used[0]] if len(used) == 1 else None
 
     def _taken(self, version: int) -> str:
         """Say who has the port; empty for a process of root outside containers, such as the site's gateway."""
         found = listening.listeners_of(version, self._port)
         others = [each for each in found if each.uid != 0 or _in_container(each.inode)]
-        # A server at :: that accepts IPv4 has the port itself.
-        if not others and (found or self._fixed is None):
+        # A server at :: that accepts IPv4 has the port itself. Connections of an earlier server keep it for a minute.
+        if not others and (found or self._fixed is None or listening.has_closed_connections(self._port)):
             return ""
         who = ", ".join(map(listening.describe, others)) or "a process that does not listen yet"
         return f"Port {self._port} on {_FAMILIES[version][1]} is taken by {who}. {remedy('port-taken')}"
+
+
+def taken_over(plan: Plan, systemd: Notifier) -> socket.socket | None:
+    """Return the socket of the supervisor before this one; one that is not for this plan is given up."""
+    passed = _passed()
+    if passed is None:
+        return None
+    version = 6 if passed.family == socket.AF_INET6 else 4
+    if passed.getsockname()[1] == plan.port and _other_than(plan.host) in (version, None):
+        return passed
+    _give_up(passed, systemd)
+    return None
+
+
+def _give_up(held: socket.socket, systemd: Notifier) -> None:
+    systemd.send(FDSTOREREMOVE=1, FDNAME=NAME)
+    held.close()
 
 
 def _other_than(host: str) -> int | None:
@@ -106,9 +123,7 @@ def _other_than(host: str) -> int | None:
         address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    if address.version == 6:
-        return None if address.is_unspecified else 4
-    return 6
+    return None if address.version == 6 and address.is_unspecified else _OTHER[address.version]
 
 
 def _passed() -> socket.socket | None:

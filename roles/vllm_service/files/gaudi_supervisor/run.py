@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -71,16 +72,18 @@ class Run:
     state: SupervisorState
     signals: Signals
     reporter: Reporter
+    passed: InitVar[socket.socket | None]
+    """The socket at the port of the other address family, from the supervisor before this one."""
     attached: InitVar[bool]
     """Whether the container runs already."""
 
-    def __post_init__(self, attached: bool) -> None:
+    def __post_init__(self, passed: socket.socket | None, attached: bool) -> None:
         """Start the container, or attach to it. Raises Failure and EngineGone."""
         plan = self.plan
         self.bearer = self.token(attached)
         self.endpoint = self.listen()
         self.closing = Closing(plan.instance, plan.closed_ports)
-        self.other_family = OtherFamily(plan, self.is_own, self.reporter.systemd)
+        self.other_family = OtherFamily(plan, self.is_own, self.reporter.systemd, passed)
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
@@ -102,7 +105,7 @@ class Run:
         self.starting = self.new_start(own=not attached)
         self.cards = Cards(self.paths.sys, [card.module_id for card in plan.cards])
         # Which of them the container has the device of; None until it was seen running.
-        self.passed: tuple[int, ...] | None = None
+        self.cards_passed: tuple[int, ...] | None = None
         self.child = self.attach() if attached else self.start()
 
     def new_start(self, own: bool) -> Starting:
@@ -277,8 +280,8 @@ class Run:
     def poll_starting(self, now: float) -> None:
         """The server is ready once it answers."""
         problem = self.endpoint.problem(models=True)
-        if self.passed is None:
-            self.passed = facts.passed(self.container.seen(), self.state, self.paths)
+        if self.cards_passed is None:
+            self.cards_passed = facts.passed(self.container.seen(), self.state, self.paths)
         if not self.endpoint.shut:
             self.shut_since = None
         if problem is None:
@@ -513,7 +516,9 @@ class Run:
         """What can be read when a server has ended. killed: processes that the kernel killed for want of memory."""
         now = facts.read(self.plan, self.history.driver(), self.state, self.paths, self.docker)
         filling = "" if ready else self.state.progress.filling
-        return replace(now, status=self.status, served=ready, kernel_oom=killed, filling=filling, passed=self.passed)
+        return replace(
+            now, status=self.status, served=ready, kernel_oom=killed, filling=filling, passed=self.cards_passed
+        )
 
     def hand_over(self) -> bool:
         """Become the program on disk, with the same process id; the container does not notice.

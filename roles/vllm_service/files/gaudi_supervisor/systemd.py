@@ -24,7 +24,8 @@ class Notifier:
 
     def store(self, name: str, descriptor: int) -> None:
         """Have systemd keep a file, and pass it to the next process of this unit, whatever ends this one."""
-        # Of a socket that does not listen, poll(2) says that it is hung up: systemd would close it.
+        # Of a socket that does not listen, poll(2) says that it is hung up: systemd would close it without FDPOLL
+        # (sd_pid_notify_with_fds(3), systemd 246).
         self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", descriptor)
 
     def _send(self, message: str, *descriptors: int) -> None:
