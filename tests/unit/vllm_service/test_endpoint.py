@@ -130,7 +130,7 @@ def test_only_the_seconds_in_which_no_connection_came_through_count() -> None:
     start.settings, start.state = settings, SupervisorState({})
     start.reporter = SimpleNamespace(publish=lambda *_: None)
     start.plan, start.starting = SimpleNamespace(endpoint="here"), SimpleNamespace(over=lambda: "")
-    start.last_progress, start.shut_since, start.passed = 0.0, None, ()
+    start.last_progress, start.shut_since, start.cards_passed = 0.0, None, ()
     for now, shut in ((0, True), (5, False), (11, True), (20, True), (22, True)):
         start.endpoint.shut = shut
         start.give_up = lambda reason, now=now: ended.append((now, reason.message))

@@ -285,6 +285,8 @@ class Run:
         if not self.endpoint.shut:
             self.shut_since = None
         if problem is None:
+            # Before anybody is told of the server.
+            self.other_family.hold()
             self.state.ready_at = now
             self.state.log = ServerLog(served=True)
             self.starting.answered()
