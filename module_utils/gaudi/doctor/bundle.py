@@ -61,7 +61,9 @@ _NAMES = (
 )
 # pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
 _SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
-_SECRET_WORD = re.compile(rf"{_NAMES}|api[_-]?key|[_-](?:pass|pwd|pat|sas|sig|auth)(?![\w-])", re.IGNORECASE)
+_SECRET_WORD = re.compile(
+    rf"{_NAMES}|api[_-]?key|(?:[_-](?:keys?|pat|sas|sig)|(?<![^\W_])(?:pass|pwd|auth))(?![\w-])", re.IGNORECASE
+)
 # Also where its quotes are escaped themselves, as in JSON within a text.
 _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\])*'?"
 # NAME=value, NAME => value and "name": "value", also as Python prints them, and --name value: any name, with what may
@@ -169,9 +171,21 @@ def masked(value: Any, name: str = "") -> Any:
         return {key: masked(each, str(key)) for key, each in _named(value).items()}
     if isinstance(value, list):
         return _words(value, name)
+    if isinstance(value, str) and (document := _document_in(value)):
+        return json.dumps(masked(document))
     if isinstance(value, str):
         return _plain(_PROXY_ACCOUNT.sub(f"{MASKED}@", value) if _PROXY_NAME.search(name) else value)
     return value
+
+
+def _document_in(text: str) -> Any:
+    """Return the JSON object or list that a text is, such as an option's value; None for any other text."""
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _named(document: Mapping[str, Any]) -> Mapping[str, Any]:

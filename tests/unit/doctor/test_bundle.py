@@ -137,12 +137,24 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"login carol\tpassword\t{HIDDEN}",
         f"DefaultEndpointsProtocol=https;AccountKey={HIDDEN}==",
         f"private_key = {HIDDEN}",
+        f'{{"auths": {{"registry.example": {{"auth": "{HIDDEN}"}}}}}}',
+        f"auth: {HIDDEN}",
+        f"pass={HIDDEN}",
+        f"redis_key={HIDDEN}",
         f"docker login -u carol -p {HIDDEN}",
         f"machine nexus.corp.zone login carol password {HIDDEN}",
     ],
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:
     assert HIDDEN not in masked_text(f"one\n{line}\nthree\n")
+
+
+@pytest.mark.parametrize("key", ["auth", "key", "pass", "encryption-key"])
+def test_a_secret_in_a_document_within_a_word_is_taken_out(key: str) -> None:
+    word = json.dumps({"kv_connector_extra_config": {key: HIDDEN, "size": 4}})
+    text = masked_text(json.dumps({"arguments": ["--kv-transfer-config", word]}))
+    assert HIDDEN not in text
+    assert "size" in text
 
 
 @pytest.mark.parametrize("levels", [400, 900, 200_000])
