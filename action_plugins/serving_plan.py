@@ -27,6 +27,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.cards.reservations import holders
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ReleaseEntry
+from ansible.module_utils.gaudi.image.recipe import ImageSettings, base_reference
 from ansible.module_utils.gaudi.node.report.files import read_file
 from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
@@ -206,6 +207,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 "how_to_get": {},
                 "source_plans": {},
                 "pins": [[] for _ in plans],
+                "image_base": "",
                 "release": {},
             }, models
         if refused and not report:
@@ -245,7 +247,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             for plan, source in zip(result["plans"], sources, strict=True)
             if plan["instance"] is not None and "refused" not in plan
         }
-        result["pins"] = self._pins(result["plans"], sources, options["image"], task_vars)
+        result["image_base"] = self._base(catalogue.release, options)
+        result["pins"] = self._pins(
+            result["plans"], sources, result["image_base"], bool(options["image"].get("push")), task_vars
+        )
         return result, models
 
     @staticmethod
@@ -360,8 +365,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 )
         return refused
 
+    @staticmethod
+    def _base(release: ReleaseEntry, options: Mapping[str, Any]) -> str:
+        """The base image of images that are built; "" where none is, or where settings refuse the plans."""
+        try:
+            settings = ImageSettings.from_mapping(options["image"])
+        except Refusal:
+            return ""
+        return base_reference(release, settings, options["image_registry"] or None) if settings.build else ""
+
     def _pins(
-        self, plans: list[dict[str, Any]], sources: list[Any], image: dict[str, Any], task_vars: dict[str, Any]
+        self, plans: list[dict[str, Any]], sources: list[Any], base: str, pushed: bool, task_vars: dict[str, Any]
     ) -> list[list[str]]:
         """What pins the weights, measurements and image of each plan, and what a run of site.yml would refuse."""
         host = role_options.HostOptions(self._loader, task_vars)
@@ -373,7 +387,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             []
             if "refused" in plan
             else [
-                *pins.lines(plan, known, kinds, digest, built=bool(image.get("build"))),
+                *pins.lines(plan, known, kinds, digest, base=base, pushed=pushed),
                 *(f"site.yml refuses this plan: {refusal}" for refusal in pins.code_refusals(plan, known)),
             ]
             for plan, known in zip(plans, sources, strict=True)

@@ -66,6 +66,14 @@ options:
     description: Whether the images are built on the node, from pins.
     type: bool
     default: false
+  image_base:
+    description: Base image of images that are built, with its digest where it is pinned.
+    type: str
+    default: ""
+  image_pushed:
+    description: Whether one node builds the images and pushes them, and the others pull them.
+    type: bool
+    default: false
   inventory:
     description:
       - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
@@ -460,6 +468,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
     "image_built": {"type": "bool", "default": False},
+    "image_base": {"type": "str", "default": ""},
+    "image_pushed": {"type": "bool", "default": False},
     "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},

@@ -25,6 +25,16 @@ options:
     description: Digest the image must have, as C(sha256:...). Empty accepts any and records it.
     type: str
     default: ""
+  built:
+    description:
+      - Whether the site builds the image. One that is absent then is only pulled where O(pushed) is true, and its name
+        begins with a registry.
+    type: bool
+    default: false
+  pushed:
+    description: Whether the node that builds an image pushes it to a registry, which other nodes pull it from.
+    type: bool
+    default: false
   release:
     description: Name of the release, a file of the catalogue, which RV(unpinned) speaks of.
     type: str
@@ -157,6 +167,8 @@ from ansible.module_utils.gaudi.preflight import pins
 ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "required": True},
     "digest": {"type": "str", "default": ""},
+    "built": {"type": "bool", "default": False},
+    "pushed": {"type": "bool", "default": False},
     "release": {"type": "str", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
     "instances": {"type": "dict", "default": {}},
@@ -380,6 +392,8 @@ def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple
         return inspected, False
     if module.check_mode:
         module.exit_json(**absent)
+    if module.params["built"]:
+        image_record.check_pulled(image, pushed=module.params["pushed"])
     pull(module, docker, image)
     return inspect(module, docker, image), True
 
@@ -428,10 +442,13 @@ def keep(module: AnsibleModule, image_id: str, bill: str | None, record: str | N
 
 
 def unpinned(params: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """Return lines that would pin the image; the tag of a built image already identifies its inputs."""
-    if params["digest"] or "built" in found:
+    """Return lines that would pin the image; one that never was in a registry needs none.
+
+    Its labels say nothing of that: any image may have those of a build.
+    """
+    if params["digest"] or (params["built"] and not params["pushed"]):
         return []
-    lines: list[str] = pins.digest_lines(params["image"], found["digest"], params["release"])
+    lines: list[str] = pins.digest_lines(params["image"], found["digest"], params["release"], built=params["built"])
     return lines
 
 

@@ -557,6 +557,11 @@ pins:
   type: list
   elements: list
   sample: [[weights pinned by commit only, image not pinned]]
+image_base:
+  description: Base image of images that are built, with its digest where it is pinned; empty where none is built.
+  returned: always
+  type: str
+  sample: ""
 release:
   description: The release's file in C(catalog/releases), with what it takes from those it extends; empty where there is
     none that can be read.

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.documents import parse
 from ..base.refusal import Refusal
-from ..image.recipe import LABEL
+from ..image.recipe import LABEL, check_pushed
 from ..image.requirements import project
 
 SCHEMA = 1
@@ -103,6 +103,22 @@ def check_digest(reference: str, seen: str | None, pinned: str) -> None:
             "Either the tag was moved or the mirror holds another image: pull the pinned one into the mirror, "
             "or correct the release file if the new image is the right one.",
         )
+
+
+def check_pulled(reference: str, *, pushed: bool) -> None:
+    """Refuse to pull an image that the site builds, unless its build host has pushed it to a registry of the site.
+
+    reference: with a tag. pushed: whether built images are pushed. Raises Refusal.
+    """
+    if pushed:
+        check_pushed(repository_of(reference))
+        return
+    raise Refusal(
+        "built_image_absent",
+        f"{reference} is not on this node, which needs it. It is built here (serving_image_build: true), or copied "
+        "from the node that built it, and never pulled: a registry may have another image under that name. Run "
+        "ansible-playbook playbooks/build_image.yml, which builds it, and then this again.",
+    )
 
 
 def moved(reference: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -281,13 +281,12 @@ def recipe(
     pins: dict[str, Pin] = _tried(refused, "pins", {}, lambda: _pins(release, build, of_release, settings, parts))
     if refused:
         raise together(refused)
-    digest = release.image["digest"]
-    said = f"{release.image['path']}:{release.image['tag']}" + (f"@{digest}" if digest else "")
+    base, where = _base(release, settings, registry)
     return Recipe(
         release=release.name,
-        base=settings.base or said,
-        base_digest="" if settings.base else digest,
-        registry="" if settings.base else registry or release.image["registry"],
+        base=base,
+        base_digest=base.partition("@")[2],
+        registry=where,
         name=settings.name,
         build=build,
         fork_directory=release.fork_directory,
@@ -297,6 +296,21 @@ def recipe(
         constraints={**{name: entry.version for name, entry in build.constraints.items()}, **settings.constraints},
         lock=settings.lock,
     )
+
+
+def base_reference(release: ReleaseEntry, settings: ImageSettings, registry: str | None = None) -> str:
+    """Return the base image of built images with its registry, as ``recipe`` does: with a digest where it is pinned."""
+    base, where = _base(release, settings, registry)
+    return f"{where}/{base}" if where else base
+
+
+def _base(release: ReleaseEntry, settings: ImageSettings, registry: str | None) -> tuple[str, str]:
+    """Return the base image, and the registry that its name does not begin with ("" for one that the site names)."""
+    if settings.base:
+        return settings.base, ""
+    image = release.image
+    digest = f"@{image['digest']}" if image["digest"] else ""
+    return f"{image['path']}:{image['tag']}{digest}", registry or image["registry"]
 
 
 def pins_of_other_releases(release: ReleaseEntry, build: ImageBuild, way: str, pins: Mapping[str, object]) -> list[str]:

@@ -243,13 +243,13 @@ def run_once(
     docker = module.get_bin_path("docker", required=True)
     limit = [module.get_bin_path("timeout", required=True), f"--kill-after={KILL_AFTER}", str(seconds)]
     # A hanging container outlives its client and keeps its cards; so does one that an interrupted run has left.
-    end = [docker, "rm", "--force", name]
+    end = [docker, "rm", "--force", "--volumes", name]
     module.run_command(end)
     begun = time.monotonic()
     try:
         # Otherwise the engine would store the output on disk.
         status, out, err = run_limited(
-            [*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data, began
+            [*limit, docker, "run", "--name", name, "--log-driver", "none", "--pull", "never", *arguments], data, began
         )
         if status in TIMED_OUT and time.monotonic() - begun >= seconds:
             return ContainerExit(None, out, err, f"did not end within {seconds} seconds")

@@ -441,7 +441,7 @@ def end_interrupted(module: AnsibleModule, *, again: bool, remove: bool) -> bool
         return not reservations.is_held(LOCK)
     try:
         with alone(LOCK):
-            status, _, err = module.run_command([docker, "rm", "--force", CONTAINER])
+            status, _, err = module.run_command([docker, "rm", "--force", "--volumes", CONTAINER])
     except Refusal:
         if again:
             raise

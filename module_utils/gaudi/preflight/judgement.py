@@ -496,9 +496,12 @@ def _unpinned(
     An existing folder is in none of them: it is repaired from its record.
     """
     fetches = [coming.source["fetch"] for coming in seen.coming if coming.source["fetch"] and not coming.exists]
-    # The tag of an image that is built here already identifies everything that it is made from.
-    named = [] if asked["image_built"] else [plan["image"] for plan in plans]
-    sentences = pins.image_sentences(named, asked["image_digest"])
+    named = [plan["image"] for plan in plans]
+    sentences = (
+        pins.built_sentences(named, asked["image_base"], pushed=asked["image_pushed"])
+        if asked["image_built"]
+        else pins.image_sentences(named, asked["image_digest"])
+    )
     # Without a hub, other nodes give what they have from any of them.
     kinds = asked["weights_kinds"] or list(KINDS)
     sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)

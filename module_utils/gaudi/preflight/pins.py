@@ -33,6 +33,31 @@ def image_sentences(images: Iterable[str], digest: str) -> list[str]:
     ]
 
 
+def built_sentences(images: Iterable[str], base: str, *, pushed: bool) -> list[str]:
+    """Return a sentence for what is not pinned of images that the site builds.
+
+    ``images``: those of its plans. ``base``: their base image. ``pushed``: whether a node pushes them, and others pull.
+    """
+    named = sorted(set(images))
+    found = [
+        f"The image {image} is not pinned: it is built and pushed by one node (serving_image_push), and pulled by its "
+        "tag, which can be moved; serving_image_digest does not apply to an image that is built. Once it is pushed, "
+        f"write serving_image_ref: {image} and its digest as serving_image_digest into the inventory, in place of "
+        f"serving_image_build and serving_image_push; {_PRINTS}. Or leave serving_image_push out: then each node "
+        "builds it, or copies it from the node that built it (serving_image_share)."
+        for image in named
+        if pushed
+    ]
+    if named and base and "@" not in base:
+        found.append(
+            f"The base image {base} of images that are built is not pinned: its tag can be moved, and then they are "
+            f"built on another one. Write its digest into the inventory: serving_image_base: {base}@sha256:... (docker "
+            f"buildx imagetools inspect {base} prints it; playbooks/image.yml, that of the base that images here were "
+            "built on). That changes the tag of the images, so they are built again."
+        )
+    return found
+
+
 def digest_refusals(digest: str) -> list[str]:
     """Return why serving_image_digest cannot be an image's digest; [] for a valid or empty one."""
     if not digest or _DIGEST.fullmatch(digest):
@@ -193,12 +218,14 @@ def lines(
     kinds: Collection[str],
     digest: str,
     *,
-    built: bool,
+    base: str,
+    pushed: bool,
 ) -> list[str]:
     """Return what pins the weights, measurements and image of a plan, a line each.
 
     ``sources``: the plan's source plans. ``kinds``: the hubs in model_weights_sources. ``digest``:
-    serving_image_digest of the site. ``built``: whether the image is built on the node.
+    serving_image_digest of the site. ``base``: the base image if the image is built, else "". ``pushed``: whether a
+    node pushes what it built, and others pull it.
     """
     made: dict[str, None] = {}
     for source in sources:
@@ -208,16 +235,29 @@ def lines(
             levels.setdefault(pinned_by(said), []).append(hub_kind(kind).title)
         named = [f"{level} ({', '.join(hubs)})" if len(levels) > 1 else level for level, hubs in levels.items()]
         made[f"{what} {', '.join(named) or 'on no hub of model_weights_sources'}"] = None
-    image = "built on the node" if built else "pinned by digest" if digest or "@" in plan["image"] else UNPINNED
+    image = "pinned by digest" if digest or "@" in plan["image"] else UNPINNED
+    if base:
+        of_base = "pinned by digest" if "@" in base else "taken by its tag"
+        image = "built by one node, and pulled by its tag" if pushed else f"built on a base {of_base}"
     return [*(made or ["weights of the site, not pinned"]), f"image {image}"]
 
 
-def digest_lines(image: str, digest: str | None, release: str) -> list[str]:
-    """Return lines to add to an inventory to pin an image; ``digest``: that of the image that was pulled."""
+def digest_lines(image: str, digest: str | None, release: str, *, built: bool) -> list[str]:
+    """Return lines to add to an inventory to pin an image; ``digest``: that of the image that was pulled or pushed.
+
+    ``built``: whether the site builds it, and pushes it.
+    """
     if "@" in image:
         return []
     if digest is None:
         return [f"{image} has no digest of a registry, since it was built or loaded on this node: push it to one."]
+    if built:
+        return [
+            f"{image} is not pinned. To have this image on every node, write into the inventory, in place of "
+            "serving_image_build and serving_image_push:",
+            f"serving_image_ref: {image}",
+            f"serving_image_digest: {digest}",
+        ]
     return [
         f"{image} is not pinned. To have this image on every node, write into the inventory:",
         f"serving_image_digest: {digest}",

@@ -209,7 +209,7 @@ def remove_left(document: dict[str, Any]) -> None:
     )
     left = re.findall(r"^[0-9a-f]{12,64}$", listed.stdout, re.MULTILINE)
     if left:
-        subprocess.run(["docker", "rm", "--force", *left], capture_output=True, check=False)
+        subprocess.run(["docker", "rm", "--force", "--volumes", *left], capture_output=True, check=False)
 
 
 def measure(document: dict[str, Any]) -> dict[str, Any]:

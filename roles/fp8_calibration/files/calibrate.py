@@ -287,7 +287,7 @@ def remove_left_over(document: dict[str, Any]) -> None:
         ["docker", "ps", "--all", "--quiet", "--no-trunc", *ours], capture_output=True, text=True, check=False
     )
     if found := listed.stdout.split():
-        subprocess.run(["docker", "rm", "--force", *found], capture_output=True, check=False)
+        subprocess.run(["docker", "rm", "--force", "--volumes", *found], capture_output=True, check=False)
 
 
 def run_tool(document: dict[str, Any], indexes: list[int]) -> None:

@@ -167,7 +167,7 @@ def test_the_container_of_a_killed_run_is_known_by_its_label(node: BenchmarkNode
     assert not [words for words in node.docker() if words[0] == "rm"]
     node.orders(lines=[result(requests=4), result(requests=16)], left="0123456789ab")
     assert node.run()[0] == 0
-    assert [words for words in node.docker() if words[0] == "rm"] == [["rm", "--force", "0123456789ab"]]
+    assert [words for words in node.docker() if words[0] == "rm"] == [["rm", "--force", "--volumes", "0123456789ab"]]
 
 
 @pytest.mark.parametrize(

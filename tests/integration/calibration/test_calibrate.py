@@ -260,7 +260,7 @@ def test_a_container_that_a_killed_run_left_is_removed_and_nobody_elses(node: Ca
     assert listing[0] == "ps"
     filters = [word for before, word in itertools.pairwise(listing) if before == "--filter"]
     assert filters == ["name=^/gaudi-calibrate-m$", "label=gaudi-serving.calibration"]
-    assert [words for words in rest if words[0] == "rm"] == [["rm", "--force", *left]] * bool(left)
+    assert [words for words in rest if words[0] == "rm"] == [["rm", "--force", "--volumes", *left]] * bool(left)
 
 
 def test_progress_counts_prompts(node: CalibrationNode) -> None:

@@ -33,7 +33,7 @@ DOCKER = """#!{python}
 import json, os, re, sys, time
 from pathlib import Path
 place = Path({folder!r})
-words = re.sub(r" --name \\S+ --log-driver none", "", " ".join(sys.argv[1:]))
+words = re.sub(r" --name \\S+ --log-driver none --pull never", "", " ".join(sys.argv[1:]))
 with (place / "asked").open("a") as asked:
     asked.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
 answers = json.loads((place / "answers.json").read_text())
@@ -268,10 +268,11 @@ def test_both_containers_that_look_into_an_image_are_limited_and_removed(node: B
         for wall in (
             *("--runtime runc", "--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only"),
             *("--memory 16g", "--pids-limit 256", "--ulimit core=0:0", "--log-driver none"),
+            "--pull never",
         ):
             assert f" {wall} " in look
         name = look.partition(" --name ")[2].split()[0]
-        assert [words for words in node.asked if words[0] == "rm"] == [["rm", "--force", name]] * 4
+        assert [words for words in node.asked if words[0] == "rm"] == [["rm", "--force", "--volumes", name]] * 4
 
 
 @pytest.mark.parametrize(

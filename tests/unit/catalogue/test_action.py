@@ -264,6 +264,16 @@ def test_what_is_pinned_stands_beside_the_plans() -> None:
     requests = [{"instance": "a", "model": "nope"}, {"instance": "b", "weights": "/w/own"}]
     result, _ = run({"requests": requests, "on_refusal": "report", "weights_root": "/w"})
     assert result["pins"] == [[], ["weights of the site, not pinned", "image not pinned"]]
+    assert result["image_base"] == ""
+
+
+@pytest.mark.parametrize("digest", ["", f"@sha256:{'a' * 64}"])
+def test_the_base_of_images_that_are_built_stands_beside_the_plans(digest: str) -> None:
+    base = f"registry.example.com/gaudi/base:1{digest}"
+    options = {"requests": [{"instance": "b", "weights": "/w/own"}], "weights_root": "/w"}
+    result, _ = run({**options, "image": {"build": True, "base": base}}, serving_image_digest=f"sha256:{'b' * 64}")
+    assert result["image_base"] == base
+    assert result["pins"][0][-1] == f"image built on a base {'pinned by digest' if digest else 'taken by its tag'}"
 
 
 def test_refusals_keep_their_place() -> None:

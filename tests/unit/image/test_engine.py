@@ -45,8 +45,9 @@ def test_a_container_that_prints_or_runs_without_end_is_ended_and_removed(tmp_pa
     assert status != 0
     assert err.splitlines()[-1] == how
     assert len(out) < inspection.PRINTED + (1 << 20)
-    name = log.read_text().splitlines()[0].split()[2]
-    assert log.read_text().splitlines() == [f"rm --force {name} ", f"run --rm --name {name}", f"rm --force {name} "]
+    name = log.read_text().splitlines()[0].split()[3]
+    end = f"rm --force --volumes {name}"
+    assert log.read_text().splitlines() == [end, f"run --rm --name {name}", end]
 
 
 def test_a_container_reads_what_it_is_given(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
 from ansible.module_utils.gaudi.image import parts
-from ansible.module_utils.gaudi.image.recipe import ImageSettings, recipe
+from ansible.module_utils.gaudi.image.recipe import ImageSettings, base_reference, recipe
 
 from plugin_utils import releases
 from plugin_utils.catalogue_files import findings
@@ -103,6 +103,17 @@ def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
     # It is that of the release's base, not of one that the site names.
     assert (
         recipe(ReleaseEntry.from_mapping(content), ImageSettings(build=True, base="registry/own:1")).base_digest == ""
+    )
+
+
+def test_the_site_pins_its_base_with_a_digest_in_its_name() -> None:
+    own = f"registry/own:1@sha256:{'b' * 64}"
+    pinned = made(base=own)
+    assert (pinned.base_reference, pinned.base_digest) == (own, f"sha256:{'b' * 64}")
+    assert pinned.tag != made(base="registry/own:1").tag
+    assert base_reference(entry(), ImageSettings(build=True, base=own), "mirror.example.com") == own
+    assert base_reference(entry(), ImageSettings(build=True), "mirror.example.com") == (
+        made(registry="mirror.example.com").base_reference
     )
 
 

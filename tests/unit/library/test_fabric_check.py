@@ -142,7 +142,7 @@ class FabricNode:
             return 1, "", self.rm_fails
         if command[1:3] == ["rm", "--force"]:
             rest = {
-                m: [user for user in users if user["container_name"] != command[3]] for m, users in self.users.items()
+                m: [user for user in users if user["container_name"] != command[4]] for m, users in self.users.items()
             }
             self.users = {module: users for module, users in rest.items() if users}
         if "-dis_mon" in command:
@@ -279,7 +279,7 @@ def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: Fa
         *("--node_id", "0", "--size", "32m", "--loop", "10000", "--no_color"),
     ]
     place = node.commands.index(command)
-    end = ["/usr/bin/docker", "rm", "--force", "gaudi-fabric-check"]
+    end = ["/usr/bin/docker", "rm", "--force", "--volumes", "gaudi-fabric-check"]
     assert node.commands[place - 1] == node.commands[place + 2] == end
     assert node.commands[place + 1][1:] == ["inspect", "--format", "{{.State.Pid}}", "gaudi-fabric-check"]
 
@@ -399,7 +399,7 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(
     assert said["refused_id"] == "image_not_looked_into"
     assert "did not end within 60 seconds: " in said["msg"]
     assert "\x1b" not in said["msg"]
-    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", links.LOOKING]
+    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", "--volumes", links.LOOKING]
     for options in ({"required": False}, {"override": "the window is on Sunday"}):
         let = check(plans=[plan(0, 1)], **options)
         assert let["held_back"] == []

@@ -62,9 +62,9 @@ def test_what_it_reads_and_prints_comes_through_and_it_is_gone(node: ContainerNo
     assert (ended.status, ended.out, ended.err, ended.how) == (3, question, "beside\n", "ended with status 3")
     assert ended.text == f"{question}beside\n"
     assert node.asked == [
-        "rm --force looks",
-        "run --name looks --log-driver none an/image:1 python3",
-        "rm --force looks",
+        "rm --force --volumes looks",
+        "run --name looks --log-driver none --pull never an/image:1 python3",
+        "rm --force --volumes looks",
     ]
 
 
@@ -80,7 +80,7 @@ def test_one_that_prints_without_end_costs_no_memory_and_is_gone(node: Container
     assert len(ended.text) < inspection.PRINTED + (1 << 20)
     # KiB. What is kept, and as text beside it.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
-    assert node.asked[-1] == "rm --force looks"
+    assert node.asked[-1] == "rm --force --volumes looks"
 
 
 def test_once_it_prints_somebody_may_inspect_it_while_it_runs(node: ContainerNode) -> None:
@@ -108,7 +108,7 @@ def test_once_it_prints_somebody_may_inspect_it_while_it_runs(node: ContainerNod
 def test_one_that_hangs_is_ended_at_the_limit(node: ContainerNode) -> None:
     ended = node.run("echo waits; exec sleep 600", seconds=1)
     assert (ended.status, ended.out, ended.how) == (None, "waits\n", "did not end within 1 seconds")
-    assert node.asked[-1] == "rm --force looks"
+    assert node.asked[-1] == "rm --force --volumes looks"
 
 
 def test_one_that_does_not_hear_is_killed_at_the_limit(node: ContainerNode, monkeypatch: pytest.MonkeyPatch) -> None:

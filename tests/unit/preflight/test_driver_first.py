@@ -20,10 +20,11 @@ from filter_plugins.nodes_at_once import nodes_at_once, nodes_refusing, nodes_wi
 from filter_plugins.summary_lines import summary_lines
 from library import gaudi_preflight
 from tests.unit.driver.made import DOCUMENT
+from tests.unit.image.made import document, made
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import against, preflight, site
-from tests.unit.preflight.test_templates import evaluate, task_of, trusted
+from tests.unit.preflight.test_templates import evaluate, fact_of, runs, task_of, trusted
 
 INSTALL = Steps(install=("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), load=("habanalabs",))
 HEADERS = "linux-headers-6.8.0-45-generic"
@@ -447,6 +448,29 @@ def test_images_are_looked_into_again_under_the_runtime_that_came_with_the_drive
     for tags, skipped, due in ((["all"], [], True), (["gaudi_driver"], [], False), (["all"], ["serving_image"], False)):
         given = {"ansible_run_tags": tags, "ansible_skip_tags": skipped}
         assert evaluate("serving_image", f"{{{{ {last['when']} }}}}", **given) is due
+
+
+def test_an_image_that_only_the_plans_after_the_driver_need_is_built_as_any_other() -> None:
+    """Their tag may be on Docker Hub, of whoever owns the name there. Nodes that are not here give and take nothing."""
+    task = task_of("serving_image", "again", "Get them")
+    assert task["ansible.builtin.include_tasks"]["file"] == "get.yml"
+    builds, shares, takes = (
+        task_of("serving_image", "get", words) for words in ("Build the images", "Decide which images", "Take images")
+    )
+    looked = task_of("serving_image", "look", "serving_image")["register"]
+    settled = fact_of("serving_image", "shares", "Decide who gives")
+    given = {
+        "serving_image_build": True,
+        "serving_image_share": True,
+        "serving_image_plans": [],
+        "serving_image_release": document(),
+        "inventory_hostname": "one",
+        "ansible_play_hosts": ["one", "two"],
+        settled: {"gaudi-serving/vllm:1.22-before": {"give": ["one"], "take": {"two": "one"}}},
+        looked: {"results": [{"item": made().reference, "pulled": True, "current": False}]},
+        **task["vars"],
+    }
+    assert [runs("serving_image", each, **given) for each in (builds, shares, takes)] == [True, False, False]
 
 
 REFUSING: dict[str, dict[str, Any]] = {

@@ -251,7 +251,7 @@ def test_systemd_reads_the_first_drop_in_that_it_does_not_tell_of(run: Run, boot
 
 # serving_image
 
-LOOK = f"timeout --kill-after=10 600 docker run --name {serving_image.LOOKING} --log-driver none"
+LOOK = f"timeout --kill-after=10 600 docker run --name {serving_image.LOOKING} --log-driver none --pull never"
 INSPECTED = json.dumps([{"Id": "sha256:id", "RepoDigests": [f"{IMAGE.rpartition(':')[0]}@{DIGEST}"]}])
 LISTED = json.dumps([{"name": "vllm", "version": "0.9"}, {"name": "habana-torch-plugin", "version": "1.22.2.32"}])
 ABSENT: Answer = (1, "[]\n", f"Error: No such image: {IMAGE}\n")
@@ -1570,12 +1570,48 @@ def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
     labels = {"gaudi-serving.image.recipe": "1", "gaudi-serving.image.release": "1.22", "other": "x"}
     built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])
     read = {**inside_engine(), "docker image inspect": (0, built, "")}
-    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, read)
+    ran = run(serving_image, {"image": IMAGE, "record": str(record), "built": True}, read)
     assert ran["unpinned"] == []
     assert json.loads(record.read_text())["images"][IMAGE]["built"] == {
         "gaudi-serving.image.recipe": "1",
         "gaudi-serving.image.release": "1.22",
     }
+
+
+@pytest.mark.parametrize("site", [{}, {"built": True, "pushed": True}])
+def test_labels_of_a_build_do_not_hide_that_an_image_is_not_pinned(
+    run: Run, record: Path, site: dict[str, bool]
+) -> None:
+    """Any image may have them; where built images are pushed, the registry says what the tag is."""
+    labels = {"gaudi-serving.image.recipe": "1"}
+    pulled = json.dumps([{**json.loads(INSPECTED)[0], "Config": {"Labels": labels}}])
+    read = {**inside_engine(), "docker image inspect": (0, pulled, "")}
+    lines = run(serving_image, {"image": IMAGE, "record": str(record), **site}, read)["unpinned"]
+    assert lines[0].startswith(f"{IMAGE} is not pinned.")
+    assert f"serving_image_digest: {DIGEST}" in lines
+    assert (f"serving_image_ref: {IMAGE}" in lines) is bool(site)
+
+
+@pytest.mark.parametrize(
+    ("name", "pushed", "refused"),
+    [
+        ("gaudi-serving/vllm", False, "built_image_absent"),
+        ("registry.example.com/gaudi/vllm", False, "built_image_absent"),
+        ("gaudi-serving/vllm", True, "push_without_registry"),
+        ("registry.example.com/gaudi/vllm", True, None),
+    ],
+)
+def test_an_image_that_is_built_is_pulled_from_the_registry_that_it_is_pushed_to_alone(
+    run: Run, record: Path, name: str, pushed: bool, refused: str | None
+) -> None:
+    """Anybody may have an image of that name on Docker Hub."""
+    image = f"{name}:1.22-0123456789ab"
+    node = {**engine(present=False), f"timeout 3600 docker pull {image}": (1, "", "of whoever has the name")}
+    ran = run(serving_image, {"image": image, "record": str(record), "built": True, "pushed": pushed}, node)
+    assert [command for command in ran.commands if " pull " in command] == (
+        [] if refused else [f"timeout 3600 docker pull {image}"]
+    )
+    assert ran.result.get("refused_id") == refused
 
 
 def test_a_process_that_holds_a_port_calls_itself_what_it_likes(tmp_path: Path) -> None:

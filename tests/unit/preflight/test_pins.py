@@ -37,6 +37,35 @@ def test_a_tag_is_no_pin() -> None:
     assert pins.image_sentences([f"{IMAGE}@{DIGEST}"], "") == []
 
 
+BASE = "vault.habana.ai/base:1"
+
+
+@pytest.mark.parametrize(
+    ("base", "pushed", "said"),
+    [
+        (BASE, False, [f"The base image {BASE} of images that are built is not pinned"]),
+        (f"{BASE}@{DIGEST}", False, []),
+        (f"{BASE}@{DIGEST}", True, [f"The image {IMAGE} is not pinned"]),
+        (BASE, True, [f"The image {IMAGE} is not pinned", f"The base image {BASE} of images"]),
+    ],
+)
+def test_what_a_registry_decides_of_a_built_image_is_no_pin(
+    run: Run, tmp_path: Path, base: str, pushed: bool, said: list[str]
+) -> None:
+    """A note by itself; refused with the way out where pins are required. A digest of the site changes nothing."""
+    arguments = {**fetching(tmp_path), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
+    arguments["source_plans"]["one"][0]["fetch"]["repositories"]["huggingface"]["files"] = {"config.json": "0" * 64}
+    arguments.update(image_built=True, image_base=base, image_pushed=pushed)
+    found = run(gaudi_preflight, arguments, HERE)
+    assert ids(found) == []
+    notes = [line for line in found["findings"] if "not pinned" in line]
+    assert [note.startswith(each) for note, each in zip(notes, said, strict=True)] == [True] * len(said)
+    required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(required) == ["pins"] * len(said)
+    assert (f"serving_image_base: {BASE}@sha256:..." in required["report"]) == (base == BASE)
+    assert (f"serving_image_ref: {IMAGE} and its digest as serving_image_digest" in required["report"]) == pushed
+
+
 def test_a_repository_without_a_commit_is_no_pin() -> None:
     item = fetch(huggingface={"repository": "o/Big", "revision": COMMIT}, modelscope={"repository": "o/Big"})
     (said,) = pins.repository_sentences([item, item], ["huggingface", "modelscope"])
@@ -348,17 +377,26 @@ def test_what_is_pinned_is_said_in_a_line_each() -> None:
     weights = fetch(huggingface={"repository": "o/Big", "revision": COMMIT}, modelscope={"repository": "o/Big"})
     measured = fetch(huggingface={"repository": "o/m", "revision": COMMIT, "files": files})
     sources = [{"fetch": {**weights, "measured_cards": 0}}, {"fetch": {**measured, "measured_cards": 8}}]
-    assert pins.lines({"image": IMAGE}, sources, ["huggingface"], "", built=False) == [
+    assert pins.lines({"image": IMAGE}, sources, ["huggingface"], "", base="", pushed=False) == [
         "weights pinned by commit only",
         "measurements pinned by checksums",
         "image not pinned",
     ]
-    both = pins.lines({"image": f"{IMAGE}@{DIGEST}"}, sources[:1], ["huggingface", "modelscope"], "", built=False)
+    both = pins.lines(
+        {"image": f"{IMAGE}@{DIGEST}"}, sources[:1], ["huggingface", "modelscope"], "", base="", pushed=False
+    )
     assert both == ["weights pinned by commit only (Hugging Face), not pinned (ModelScope)", "image pinned by digest"]
-    assert pins.lines({"image": IMAGE}, [], [], DIGEST, built=False) == [
+    assert pins.lines({"image": IMAGE}, [], [], DIGEST, base="", pushed=False) == [
         "weights of the site, not pinned",
         "image pinned by digest",
     ]
+    # A digest of the site is not that of an image that is built.
+    for base, pushed, said in (
+        (BASE, False, "image built on a base taken by its tag"),
+        (f"{BASE}@{DIGEST}", False, "image built on a base pinned by digest"),
+        (f"{BASE}@{DIGEST}", True, "image built by one node, and pulled by its tag"),
+    ):
+        assert pins.lines({"image": IMAGE}, [], [], DIGEST, base=base, pushed=pushed)[-1] == said
 
 
 def test_what_is_repaired_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
@@ -398,9 +436,9 @@ def test_in_check_mode_there_may_be_no_digest_to_print_yet(run: Run, tmp_path: P
 
 
 def test_an_image_without_a_registry_has_none() -> None:
-    (line,) = pins.digest_lines(IMAGE, None, "1.22")
+    (line,) = pins.digest_lines(IMAGE, None, "1.22", built=False)
     assert "has no digest of a registry" in line
-    assert pins.digest_lines(f"{IMAGE}@{DIGEST}", DIGEST, "1.22") == []
+    assert pins.digest_lines(f"{IMAGE}@{DIGEST}", DIGEST, "1.22", built=False) == []
 
 
 @pytest.mark.parametrize("digest", ["sha256:0000", "ab" * 32, f"{DIGEST}0", DIGEST.upper(), f"{DIGEST}\n"])
@@ -427,7 +465,7 @@ def test_the_lines_are_printed_once() -> None:
     """A loop shows its label above the message: the image alone, or the message would begin twice."""
     tasks = yaml.safe_load((ROOT / "roles/serving_image/tasks/say.yml").read_text(encoding="utf-8"))
     (label,) = [task["loop_control"]["label"] for task in tasks if "loop_control" in task]
-    said = "\n".join(pins.digest_lines(IMAGE, DIGEST, "1.22"))
+    said = "\n".join(pins.digest_lines(IMAGE, DIGEST, "1.22", built=False))
     templar = Templar(loader=DataLoader(), variables={"item": said})
     assert templar.template(trust_as_template(label)) == IMAGE
 

@@ -76,9 +76,10 @@ class EngineClient:
         name = f"gaudi-image-build-{os.getpid()}"
         limit = ["timeout", f"--kill-after={inspection.KILL_AFTER}", str(seconds)]
         # Otherwise the engine would store the output on disk.
-        command = [*limit, *self.client, "run", "--rm", "--name", name, "--log-driver", "none", *arguments]
+        wanted = ["--name", name, "--log-driver", "none", "--pull", "never"]
+        command = [*limit, *self.client, "run", "--rm", *wanted, *arguments]
         # A container that hangs outlives its client.
-        end = ("rm", "--force", name)
+        end = ("rm", "--force", "--volumes", name)
         self.ask(*end)
         begun = time.monotonic()
         try:
