@@ -803,7 +803,9 @@ def test_a_configuration_that_a_record_of_an_earlier_release_lacks_is_not_taken(
     taking, seed = configured
     forget_configurations(seed.target)
     give(taking, seed)
-    assert "gaudi-01 gave files that its record has otherwise, or does not have; measure there again" in taking.refused()
+    assert (
+        "gaudi-01 gave files that its record has otherwise, or does not have; measure there again" in taking.refused()
+    )
     assert not taking.target.exists()
 
 
