@@ -199,12 +199,19 @@ def without(held: Sequence[ApiKey], name: str) -> list[ApiKey]:
 
 
 def ending(held: Sequence[ApiKey], name: str, ends: str | None) -> list[ApiKey]:
-    """Set the end of a key. Raises Refusal for an unknown name, and for a key whose end the inventory sets."""
-    if any(key.origin == INVENTORY for key in _named(held, name)):
+    """Set the end of a key.
+
+    Raises Refusal for an unknown name, and for a key that the inventory has, under this name or another one: its entry
+    says when the key ends.
+    """
+    digests = {key.digest for key in _named(held, name)}
+    entry = next((key.name for key in held if key.origin == INVENTORY and key.digest in digests), None)
+    if entry is not None:
+        called = "" if entry == name else f", called {entry} there"
         raise Refusal(
             "key_of_inventory",
-            f"{name} is a key of the inventory, which says when it ends. Change its entry in vllm_service_api_keys, "
-            "then run site.yml.",
+            f"{name} is a key of the inventory{called}, which says when it ends. Change its entry in "
+            "vllm_service_api_keys, then run site.yml.",
         )
     return [replace(key, ends=ends) if key.name == name else key for key in held]
 

@@ -160,6 +160,10 @@ def test_only_the_playbooks_keys_get_another_end() -> None:
     with pytest.raises(Refusal) as refused:
         keys.ending(HELD, "site", NOW)
     assert refused.value.id == "key_of_inventory"
+    # Otherwise the key would go on under the other name.
+    with pytest.raises(Refusal, match="called exported there") as refused:
+        keys.ending([*HELD, ApiKey("exported", INVENTORY, HELD[1].digest)], "alice", NOW)
+    assert refused.value.id == "key_of_inventory"
 
 
 def test_what_is_exported_is_an_entry_of_the_inventory() -> None:
