@@ -46,9 +46,9 @@ def test_the_transcript_and_the_demo_show_the_verdict_and_its_page() -> None:
 def test_the_transcript_shows_a_build_as_runs_do() -> None:
     transcript = (readme.ROOT / "README.md").read_text(encoding="utf-8")
     bar, shown = re.findall(r"image\S+\] \[([#.]+)\] (build: .*)$", transcript, re.MULTILINE)[0]
-    progress = {"phase": "build: hccl_demo at 2dd8b2cfa", "began": 1.0, "done": 8, "total": 11, "unit": "steps"}
-    assert shown == progress_text(progress, now=1.0)
-    assert bar.count("#") == 8 * len(bar) // 11
+    progress = {"phase": "build: the vLLM fork", "began": 1.0, "done": 7, "total": 11, "unit": "steps"}
+    assert shown == progress_text(progress, now=33.0)
+    assert bar.count("#") == 7 * len(bar) // 11
 
 
 def test_a_second_demo_begins_as_the_first_and_runs_what_the_readme_types_next(
