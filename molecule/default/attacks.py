@@ -32,6 +32,7 @@ VISITOR = "attacks-visitor"
 # Of the node, which a container of the node's IPC sees.
 SHARED = Path("/dev/shm", NEIGHBOUR)  # noqa: S108 - this is about that directory
 NOBODY = 65534
+AS_USER = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 SECONDS = 60
 START_SECONDS = 300
 
@@ -251,8 +252,7 @@ def listener() -> Iterator[tuple[Path, str]]:
     """A local user who listens at the server's port; gives what he was sent, and how the supervisor calls him."""
     heard = Path("/run", f"{NEIGHBOUR}.heard")
     with heard.open("w", encoding="utf-8") as out:
-        command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        command += ["python3", "-c", LISTENER, str(PORT), INSTANCE]
+        command = [*AS_USER, "python3", "-c", LISTENER, str(PORT), INSTANCE]
         with subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd="/") as work:
             try:
                 until("the listener", lambda: work.poll() is not None or heard.read_text() != "", SECONDS)
@@ -274,8 +274,7 @@ def active() -> str:
 
 def listens_over_ipv6() -> bool:
     """Whether a local user can listen at the server's port over IPv6 alone; the server uses IPv4."""
-    as_user = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    return _succeeds(*as_user, "python3", "-c", OVER_IPV6, str(PORT))
+    return _succeeds(*AS_USER, "python3", "-c", OVER_IPV6, str(PORT))
 
 
 def the_other_family() -> Iterator[str]:

@@ -32,7 +32,7 @@ def parse_listeners(text: str) -> list[Listener]:
     return [_socket(columns) for columns in _rows(text) if columns[3] == _LISTEN]
 
 
-def closed_ports_in(text: str) -> set[int]:
+def ports_of_ended_connections(text: str) -> set[int]:
     """Return the node's ports of connections that no process has any more; the kernel keeps each for a minute."""
     return {each.port for each in map(_socket, _rows(text)) if each.inode == 0}
 

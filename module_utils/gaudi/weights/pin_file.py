@@ -119,7 +119,7 @@ def measurements_not_pinned(repository: str) -> Refusal:
 
 
 def pickles_not_pinned(where: str, model: str = "NAME") -> Refusal:
-    """Return the refusal of unpinned pickled tensors: whoever sends them decides what a server executes.
+    """Return the refusal of unpinned pickled tensors: their sender decides what a server executes.
 
     ``where``: what has or reads them, for people. ``model``: their entry.
     """

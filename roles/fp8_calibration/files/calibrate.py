@@ -69,7 +69,7 @@ DESCRIBED = (
     "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
     "expected", "written", "dump_stats_path", "files", "guarded", "pins", "environment", "container", "command",
 )  # fmt: skip
-# What the file about a node that has measured has to say. manifest: its record.
+# Keys that the file about a peer must have. manifest: the peer's record.
 PEER = ("name", "address", "password_file", "manifest")
 # The form of the record of a measurement.
 MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}

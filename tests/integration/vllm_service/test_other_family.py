@@ -75,6 +75,15 @@ def word_of(process: subprocess.Popen[str], wait: float = PATIENCE) -> str:
     return process.stdout.readline().strip() if ready else ""
 
 
+def kill_a_supervisor(node: SupervisedNode) -> None:
+    """Have a server serve without the supervisor that started it."""
+    process = node.start()
+    node.wait_ready()
+    process.kill()
+    process.communicate()
+    node.messages.clear()
+
+
 def test_a_server_does_not_start_beside_a_user_who_listens(node: SupervisedNode) -> None:
     with intruder(node.port) as process:
         assert word_of(process) == "listens"
@@ -111,13 +120,9 @@ def test_nobody_can_listen_while_a_supervisor_hands_over(node: SupervisedNode) -
 
 def test_nobody_can_listen_while_no_supervisor_runs(node: SupervisedNode) -> None:
     """systemd keeps the socket of a supervisor that was killed, or ended since its unit has changed."""
-    first = node.start()
-    node.wait_ready()
-    first.kill()
-    first.communicate()
+    kill_a_supervisor(node)
     with intruder(node.port) as process:
         assert word_of(process) == "refused"
-    node.messages.clear()
     second = node.start()
     node.wait_ready()
     node.messages.clear()
@@ -133,15 +138,11 @@ def test_nobody_can_listen_while_no_supervisor_runs(node: SupervisedNode) -> Non
 
 
 def test_a_socket_of_another_plan_is_given_up(node: SupervisedNode) -> None:
-    first = node.start()
-    node.wait_ready()
-    first.kill()
-    first.communicate()
+    kill_a_supervisor(node)
     former, node.port = node.port, free_port()
     node.plan["listen"]["port"] = node.port
     node.write_plan()
     node.scenario(lines=["INFO hello"])
-    node.messages.clear()
     node.start()
     node.wait_ready()
     for port, word in ((former, "listens"), (node.port, "refused")):
@@ -151,10 +152,7 @@ def test_a_socket_of_another_plan_is_given_up(node: SupervisedNode) -> None:
 
 def test_a_socket_of_the_family_that_the_plan_now_uses_is_given_up(node: SupervisedNode) -> None:
     """Otherwise the supervisor would keep its own server from the port."""
-    first = node.start()
-    node.wait_ready()
-    first.kill()
-    first.communicate()
+    kill_a_supervisor(node)
     node.plan["listen"]["host"] = "::1"
     node.write_plan()
     second = node.start()
@@ -165,11 +163,7 @@ def test_a_socket_of_the_family_that_the_plan_now_uses_is_given_up(node: Supervi
 
 def test_an_instance_ends_if_a_user_listens_since_the_release_before(node: SupervisedNode) -> None:
     """Its supervisors did not hold the port."""
-    first = node.start()
-    node.wait_ready()
-    first.kill()
-    first.communicate()
-    node.messages.clear()
+    kill_a_supervisor(node)
     node.forget()
     with intruder(node.port) as process:
         assert word_of(process) == "listens"

@@ -89,12 +89,15 @@ class Listening:
             self._container, self._cgroup = found, listening.cgroup_of(found.pid)
 
 
+def owner_at(listener: Listener) -> tuple[str | None, str | None] | None:
+    """The unit and the container of the process that holds a socket; None if no process is seen to hold it."""
+    pid = next(listening.holders_of(listener.inode), None)
+    return None if pid is None else owner_of(listening.cgroup_of(pid), listening.cgroup_of(1))
+
+
 def instance_at(listener: Listener, docker: Docker) -> str | None:
     """The instance whose container or supervisor owns a socket; None if it belongs to no known instance."""
-    pid = next(listening.holders_of(listener.inode), None)
-    if pid is None:
-        return None
-    unit, container = owner_of(listening.cgroup_of(pid), listening.cgroup_of(1))
+    unit, container = owner_at(listener) or (None, None)
     if container is None:
         found = UNIT.fullmatch(unit or "")
         return found[1] if found else None

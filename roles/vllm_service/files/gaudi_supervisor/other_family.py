@@ -9,11 +9,11 @@ import socket
 from collections.abc import Callable
 
 from gaudi.base.listeners import Listener
-from gaudi.cards.users import owner_of
 from gaudi.faults.words import remedy
 from gaudi.node import listening
 from gaudi.serving.plan import Plan
 
+from .listening import owner_at
 from .systemd import Notifier
 
 # What systemd calls the socket that it keeps (sd_listen_fds(3)), and the descriptor of the first one that it passes.
@@ -40,7 +40,7 @@ class OtherFamily:
         self._port, self._own, self._systemd = plan.port, own, systemd
         self._in_nodes_network = plan.container["network"] == "host"
         self._fixed = _other_than(plan.host)
-        # Who else has the port, as a sentence; empty if nobody has it.
+        # Which other process has the port, as a sentence; empty if there is none.
         self.problem = ""
         self._socket = passed
 
@@ -89,9 +89,9 @@ class OtherFamily:
     def _taken(self, version: int) -> str:
         """Say who has the port; empty for a process of root outside containers, such as the site's gateway."""
         found = listening.listeners_of(version, self._port)
-        others = [each for each in found if each.uid != 0 or _in_container(each.inode)]
+        others = [each for each in found if each.uid != 0 or _in_container(each)]
         # A server at :: that accepts IPv4 has the port itself. Connections of an earlier server keep it for a minute.
-        if not others and (found or self._fixed is None or listening.has_closed_connections(self._port)):
+        if not others and (found or self._fixed is None or listening.has_ended_connections(self._port)):
             return ""
         who = ", ".join(map(listening.describe, others)) or "a process that does not listen yet"
         return f"Port {self._port} on {_FAMILIES[version][1]} is taken by {who}. {remedy('port-taken')}"
@@ -150,7 +150,7 @@ def _bound(version: int, port: int) -> socket.socket:
     return taken
 
 
-def _in_container(inode: int) -> bool:
-    """Whether the holder of a socket is in a container; True if it cannot be seen."""
-    pid = next(listening.holders_of(inode), None)
-    return pid is None or owner_of(listening.cgroup_of(pid), listening.cgroup_of(1))[1] is not None
+def _in_container(listener: Listener) -> bool:
+    """Whether the process that holds a socket is in a container; True if no process is seen to hold it."""
+    owner = owner_at(listener)
+    return owner is None or owner[1] is not None

@@ -564,7 +564,7 @@ class Run:
 
     def become_successor(self) -> NoReturn:
         """Run the program on disk in this process."""
-        # As we were started (sys.orig_argv came with Python 3.10 only).
         self.other_family.pass_on()
+        # As we were started (sys.orig_argv came with Python 3.10 only).
         started_with = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
         os.execv(sys.executable, [sys.executable, *map(os.fsdecode, started_with)])
