@@ -16,6 +16,8 @@ from .refusal import Refusal
 
 # An instance's name becomes part of the names of a unit, a container and a directory.
 INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+# Under this name cards are reserved while their numbers are checked, so that no instance is given them.
+BORROWER = "compute-check"
 
 _LOGIN = r"[A-Za-z0-9._~!*+,;=%&()-]+(:[A-Za-z0-9._~!*+,;=%&():-]*)?@"
 _HOST = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"

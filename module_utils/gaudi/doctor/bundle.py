@@ -60,7 +60,7 @@ _NAMES = (
     r"|(?:account|private)[_-]?key"
 )
 # pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
-_SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
+_SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_.-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
 _SECRET_WORD = re.compile(
     rf"{_NAMES}|api[_-]?key|(?:[_-](?:keys?|pat|sas|sig)|(?<![^\W_])(?:pass|pwd|auth))(?![\w-])", re.IGNORECASE
 )
@@ -226,9 +226,11 @@ def _words(words: Sequence[Any], name: str) -> list[Any]:
     """Mask what follows an option such as ``--hf-token``, up to the next option."""
     option, shown = "", list[Any]()
     for word in words:
-        if isinstance(word, str) and word.startswith("--"):
-            option = "" if "=" in word else word
-            shown.append(_plain(word))
+        if isinstance(word, str) and word.startswith(("--", ".")):
+            # A dot begins a part of a value: --config .token WORD.
+            option, given, value = word.partition("=")
+            shown.append(f"{option}={masked(value, option)}" if given else _plain(word))
+            option = "" if given else option
         else:
             shown.append(masked(word, option or name))
     return shown

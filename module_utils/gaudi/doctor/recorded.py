@@ -112,13 +112,16 @@ def commands(bus_ids: Iterable[str]) -> Iterator[Sequence[str]]:
 
 
 def before_readiness(lines: Iterable[str]) -> Iterator[str]:
-    """Return the lines of a start, from its container's beginning until its server listens."""
+    """Return the lines of a start, from its container's beginning until its server listens.
+
+    Nothing of a server that listens before any start is seen: a request may hold a line that looks like a start.
+    """
     begun = False
     for line in lines:
-        if not begun:
-            begun = bool(_BEGINS.match(line))
-        elif _LISTENS.search(line) or ACCESS.match(line) or _BEGINS.match(line) or _GOES_ON.match(line):
+        begins = bool(_BEGINS.match(line))
+        if (begun and begins) or _LISTENS.search(line) or ACCESS.match(line) or _GOES_ON.match(line):
             return
+        begun = begun or begins
         if begun:
             yield line
 

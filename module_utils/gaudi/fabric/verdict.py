@@ -24,8 +24,8 @@ SCHEMA = 1
 ACCEPTED, FAILED, NOT_MEASURED = "accepted", "failed", "not_measured"
 # Earlier verdicts that a document keeps; one a month makes a year and a half.
 MOST_HISTORY = 20
-# Above those of any node: cards of a run, of which a page joins any two with a line, and measurements at a time.
-MOST_CARDS, MOST_MEASUREMENTS = 32, 128
+# Above those of any node: its cards, of which a page joins any two with a line, measurements at a time, faulty parts.
+MOST_CARDS, MOST_MEASUREMENTS, MOST_LOCATED = 32, 128, 512
 
 _NONE = type(None)
 _NUMBER = (int, float)
@@ -279,7 +279,12 @@ def _check_bounds(document: Mapping[str, Any]) -> None:
         raise ValueError("it has more measurements than any node")
     if any(len(run["modules"]) > MOST_CARDS for each in measured for run in each):
         raise ValueError("it has a measurement of more cards than any node")
-    if any(each["kind"] == "link" and len(each["modules"]) != 2 for each in document["located"]):
+    parts = document["located"]
+    if len(parts) > MOST_LOCATED or any(len(each["modules"]) > MOST_CARDS for each in parts):
+        raise ValueError("it has more faulty parts than any node")
+    if len(document["made_of"]["serials"]) > MOST_CARDS:
+        raise ValueError("it has more cards than any node")
+    if any(each["kind"] == "link" and len(each["modules"]) != 2 for each in parts):
         raise ValueError("it has a link that does not join two cards")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
+from ..base.values import BORROWER
 from ..fabric import compute
 from ..fabric.output import KILLED
 from . import containers, links, reservations
@@ -44,7 +45,7 @@ def perform(
     ]
     arguments = [*given, "--entrypoint", "python3", image, "-", asked]
     limit = module.params["compute_limit"] or compute.limit_seconds(planned)
-    with reservations.borrowed(STATE, PLANS, reservations.BORROWER, chosen, now):
+    with reservations.borrowed(STATE, PLANS, BORROWER, chosen, now):
         ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)
     interrupted = ended.no_memory or ended.status == KILLED
     # A container that has ended well has printed warnings of libraries on stderr, and no reason.

@@ -13,6 +13,7 @@ from typing import Any
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
+from ..base.values import BORROWER
 from ..cards.reservations import Reservations, again, free, lend, parse_reservations, rebuild, render_reservations
 from .documents import make_room, read, read_json
 from .files import take_turn, write_text
@@ -21,10 +22,6 @@ from .folders import of_instances
 FILE = "cards.lock"
 # Seconds to wait for the lock. It is held for less than a second, and a waiting supervisor has its watchdog.
 PATIENCE = 30.0
-BORROWER = "compute-check"
-"""Under which cards are reserved while their numbers are checked, so that no instance is given them."""
-
-
 # Whoever borrows cards holds this lock; the kernel releases it when the process ends, even by a kill.
 MEASURING = Path(paths.ACCEPTANCE_LOCK).name
 

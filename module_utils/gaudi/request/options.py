@@ -26,7 +26,7 @@ from ..base.checks import (
 )
 from ..base.places import check_place, normal
 from ..base.refusal import Refusal
-from ..base.values import INSTANCE
+from ..base.values import BORROWER, INSTANCE
 
 MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,94}")
 # A path that a bind mount can carry on a command line: absolute, no ":" or "," (they separate there).
@@ -455,7 +455,11 @@ def _model_config(value: object, what: str) -> Mapping[str, object]:
 
 
 READERS = {
-    "instance": _matching(INSTANCE, "lower case letters, digits and hyphens, at most 48, no hyphen at either end"),
+    "instance": _matching(
+        re.compile(f"(?!{BORROWER}$){INSTANCE.pattern}"),
+        "lower case letters, digits and hyphens, at most 48, no hyphen at either end, "
+        f"and not {BORROWER}, a name that checks of cards use",
+    ),
     "model": _matching(MODEL, "the name of a file in catalog/models"),
     "weights": _weights,
     "model_config": _model_config,

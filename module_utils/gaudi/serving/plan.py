@@ -208,6 +208,13 @@ def recipe_directory(plan: Mapping[str, Any]) -> str:
     return next((str(mount["source"]) for mount in mounts if str(mount["target"]) == inside), inside)
 
 
+def start_directory(plan: Mapping[str, Any]) -> str:
+    """Return the node's directory in which an instance's server starts, and may write; "" if it is the container's."""
+    box = plan["container"]
+    writable = {str(each["target"]): str(each["source"]) for each in box.get("mounts", []) if not each.get("read_only")}
+    return writable.get(str(box.get("working_directory")), "")
+
+
 def own_directories(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return directories of ours that may be replaced while a container runs: node path by path in the container."""
     mounts = {str(item["target"]): str(item["source"]) for item in plan["container"]["mounts"]}

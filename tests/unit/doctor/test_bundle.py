@@ -53,6 +53,7 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
         {"https_proxy": f"http://me:{HIDDEN}@proxy.example:3128"},
         {"command": [f"--hf-token={HIDDEN}", f"MY_API_KEY={HIDDEN}"]},
         {"command": ["--hf-token", HIDDEN, "--x"]},
+        {"command": [f'--x={{"auth": "{HIDDEN}"}}', "--x.auth", HIDDEN, "--x", ".pwd", HIDDEN, f"--x.pass={HIDDEN}"]},
         {"HTTPS_PROXY": f"me:{HIDDEN}@proxy.example:3128"},
         {"said": f"with --api-key {HIDDEN}"},
         {"said": f"HTTP_PROXY=me:{HIDDEN}@proxy:3128"},

@@ -41,6 +41,13 @@ def test_a_start_that_never_listened_is_recorded_to_its_end() -> None:
     assert list(recorded.before_readiness(["a", "b"])) == []
 
 
+@pytest.mark.parametrize(
+    "listens", ["INFO: Application startup complete.", "gaudi-serving: Serving x on http://127.0.0.1:1"]
+)
+def test_no_line_of_a_request_begins_a_start(listens: str) -> None:
+    assert list(recorded.before_readiness([listens, BEGUN, PROMPT])) == []
+
+
 def test_a_recorded_start_is_whole_up_to_where_it_listens() -> None:
     text = (RECORDED / "serving/recorded/start__0.26.0_gaudi2_tp8__qwen3-235b.txt").read_bytes().decode()
     lines = re.split(r"[\r\n]", text)

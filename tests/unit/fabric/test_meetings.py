@@ -324,6 +324,9 @@ MEASURED = VERDICTS[0]["measurements"][0]
         (("measurements",), [MEASURED] * 129),
         (("history", 0, "measurements"), [MEASURED] * 129),
         (("history",), VERDICTS[0]["history"] * 6),
+        (("made_of", "serials"), {str(module): "AN1" for module in range(33)}),
+        (("located",), [{"kind": "card", "modules": [0], "sentence": ""}] * 513),
+        (("located",), [{"kind": "group", "modules": list(range(33)), "sentence": ""}]),
     ],
 )
 def test_a_page_leaves_out_a_node_that_reports_more_than_any_node_has(path: tuple[Any, ...], value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.places import normal
+from ansible.module_utils.gaudi.base.values import BORROWER
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.request.options import OPTIONS
 from hypothesis import given, settings
@@ -258,6 +259,11 @@ def test_a_hostile_text_stays_in_its_place(option: str, text: str, release: str)
     for old, new in zip(before, after, strict=True):
         if old != new:
             assert said in new or folder == new or said.rpartition("/")[2] in new, (old, new)
+
+
+def test_no_instance_has_the_name_under_which_a_check_borrows_cards() -> None:
+    assert "refused" in vendor.plan_request("1.22", with_text("instance", BORROWER))
+    assert "refused" not in vendor.plan_request("1.22", with_text("instance", f"{BORROWER}-2"))
 
 
 WORDS = ["; rm -rf /", "a\nb", "$(reboot)", "100%", "x" * (1 << 20), "\x1b[31m", "%n", "`id`"]

@@ -12,7 +12,7 @@ from gaudi.serving.failure import EngineGone, Failure, Reason
 from gaudi.serving.plan import SCHEMA, Plan
 from gaudi.serving.state import WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
-from . import clock, freeing, loaded, low_memory, other_family, recipes, starting
+from . import clock, freeing, loaded, low_memory, other_family, recipes, start_directory, starting
 from .attempts import failures_so_far, last_reason, pause_before, repeats
 from .clock import now_text
 from .container import OwnContainer
@@ -169,6 +169,7 @@ class Supervisor:
         self.pause()
         StartupChecks(plan, self.settings.stall, self.paths, self.docker, self.history, self.state, self.reporter).run()
         freeing.await_memory(plan, self.paths, self.state, self.reporter)
+        start_directory.make_empty(plan)
         recipes.prepare(plan, self.settings, self.paths, self.state, self.reporter)
         starting.measure_weights(plan, self.settings.stall, self.state)
         low_memory.prepare(len(plan.cards), self.paths.proc, self.reporter, drop_caches=self.settings.drop_caches)
