@@ -23,6 +23,7 @@ from ansible.context import CLIARGS
 from ansible.module_utils.gaudi.base.printable import printable, printable_lines
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Everything
+from ansible.plugins.loader import filter_loader
 from ansible.utils.display import Display
 
 from plugin_utils import packaged_modules, phases
@@ -30,6 +31,8 @@ from plugin_utils.screen import Screen, print_printably
 
 print_printably(Display)
 packaged_modules.reuse()
+# Ansible loads all filters for the first that is used. Each worker is a copy of this process, and would load them again.
+filter_loader.get("bool")
 
 DOCUMENTATION = """
 name: phases
