@@ -31,7 +31,7 @@ from plugin_utils.screen import Screen, print_printably
 
 print_printably(Display)
 packaged_modules.reuse()
-# Ansible loads all filters for the first that is used. Each worker is a copy of this process, and would load them again.
+# Ansible loads all filters for the first that is used. Workers are copies of this process, and would load them again.
 filter_loader.get("bool")
 
 DOCUMENTATION = """

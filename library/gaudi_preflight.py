@@ -845,8 +845,10 @@ def read_indexes(
     if not repository:
         return {}
     suite = source["suite"] or parse_os_release(os_release).get("VERSION_CODENAME", "")
+    # First: it starts programs, and within through() the environment has the proxy's account.
+    variables, _proxy = apt.coming(module, repository, params)
     with contextlib.suppress(Refusal), web.through(repository, params):
-        return {"habana": index_of(repository, suite, apt.coming(module, repository, params)[0])}
+        return {"habana": index_of(repository, suite, variables)}
     return {}
 
 

@@ -64,6 +64,8 @@ _SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_.-])(?:keys?|pass|pwd|pat|sa
 _SECRET_WORD = re.compile(
     rf"{_NAMES}|api[_-]?key|(?:[_-](?:keys?|pat|sas|sig)|(?<![^\W_])(?:pass|pwd|auth))(?![\w-])", re.IGNORECASE
 )
+# A part of an option's value that is an object.
+_PART = re.compile(r"\.[A-Za-z][\w.-]*")
 # Also where its quotes are escaped themselves, as in JSON within a text.
 _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\])*'?"
 # NAME=value, NAME => value and "name": "value", also as Python prints them, and --name value: any name, with what may
@@ -223,11 +225,11 @@ def _variable(name: str, value: object) -> object:
 
 
 def _words(words: Sequence[Any], name: str) -> list[Any]:
-    """Mask what follows an option such as ``--hf-token``, up to the next option."""
+    """Mask what follows an option such as ``--hf-token``, or a part of its value (``.token``), up to the next one."""
     option, shown = "", list[Any]()
     for word in words:
-        if isinstance(word, str) and word.startswith(("--", ".")):
-            # A dot begins a part of a value: --config .token WORD.
+        part = isinstance(word, str) and _PART.fullmatch(word) and not _SECRET_NAME.search(option or name)
+        if part or (isinstance(word, str) and word.startswith("--")):
             option, given, value = word.partition("=")
             shown.append(f"{option}={masked(value, option)}" if given else _plain(word))
             option = "" if given else option

@@ -50,7 +50,7 @@ def through(address: str, access: Mapping[str, str]) -> Iterator[None]:
 
     access: ``http_proxy``, ``https_proxy``, ``no_proxy``, and ``certificates`` in PEM; where the site sets none, the
     environment of the process counts as before. It is changed for this process alone, whose /proc/PID/environ does not
-    show it.
+    show it: start no program within the block, which would inherit it.
     """
     changed: dict[str, str | None] = {}
     with ExitStack() as stack:

@@ -181,6 +181,12 @@ def ways_back(kept: Collection[StoredPlan], digest: str) -> list[StoredPlan]:
     return sorted(others, key=lambda each: -each.number)
 
 
+def port_of(files: Mapping[str, str]) -> int:
+    """Return the port of the plan with these files."""
+    port: int = parse(files[PLAN], {"listen": {"port": int}})["listen"]["port"]
+    return port
+
+
 def goes_with(each: StoredPlan, driver: str) -> bool:
     """Whether a plan served with the present driver; driver: its version, "" if unknown."""
     return each.starts_from.driver in ("", driver) or not driver

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..base.command_line import hub_ids, options, reads_pickles, words_of
 from ..base.documents import parse
+from ..base.paths import STATE
 from ..base.printable import printable
 from ..base.values import is_loopback, without_accounts
 from .kept import PLAN, StoredPlan
@@ -263,6 +264,14 @@ def _rights(container: Mapping[str, Any]) -> Iterable[str]:
         yield "shared memory of the node"
     if not container.get("read_only", True):
         yield "a root that it may write to"
+    if container.get("network", "host") == "host":
+        yield "the network of the node"
+    mounts = container.get("mounts")
+    for each in mounts if isinstance(mounts, list) else ():
+        source = str(_mapping(each).get("source"))
+        # Those that this project names are the instance's own.
+        if not _mapping(each).get("read_only") and not source.startswith(f"{STATE}/"):
+            yield f"writes to {source}"
 
 
 def _reached(host: str, other: str) -> bool:

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tests.integration.vllm_service.node import PATIENCE
 from tests.integration.vllm_service.test_supervisor import WARM_UP
 from tests.unit.node.damages import FOR_PROGRAMS, damage
 from tests.unit.node.test_turns import held
+from tests.unit.ports import free_port
 
 if TYPE_CHECKING:
     from tests.integration.vllm_service.node import SupervisedNode
@@ -118,6 +120,38 @@ def test_a_change_whose_server_exits_at_once_goes_back(node: SupervisedNode) -> 
     assert bad.failed is not None
     assert "something nobody foresaw" in bad.failed.reason
     assert bad.files == failed
+
+
+def taken(node: SupervisedNode) -> socket.socket:
+    """Another process of the node listens at the server's port."""
+    other = socket.create_server(("127.0.0.1", node.plan["listen"]["port"]))
+    node.scenario(lines=["INFO hello"], exit=1)
+    return other
+
+
+def test_whoever_takes_the_port_takes_back_no_change(node: SupervisedNode) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    changed = texts(node)
+    with taken(node):
+        for _ in range(3):
+            code, _ = node.run()
+            assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "port-taken")
+    assert texts(node) == changed
+    assert [each.failed for each in plans(node)] == [None]
+
+
+def test_a_change_to_a_port_that_is_taken_goes_back(node: SupervisedNode) -> None:
+    change(node, "a")
+    serve(node)
+    before, listen = texts(node), node.plan["listen"]
+    change(node, "b", listen={**listen, "port": free_port()})
+    with taken(node):
+        node.run()
+        node.run()
+    assert node.state["phase"] == "going-back"
+    assert texts(node) == before
 
 
 @pytest.mark.parametrize(

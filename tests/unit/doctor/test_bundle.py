@@ -54,6 +54,8 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
         {"command": [f"--hf-token={HIDDEN}", f"MY_API_KEY={HIDDEN}"]},
         {"command": ["--hf-token", HIDDEN, "--x"]},
         {"command": [f'--x={{"auth": "{HIDDEN}"}}', "--x.auth", HIDDEN, "--x", ".pwd", HIDDEN, f"--x.pass={HIDDEN}"]},
+        {"command": ["--db-password", f".{HIDDEN}", "--api-keys", HIDDEN, f".{HIDDEN}", HIDDEN]},
+        {"apiKeys": [HIDDEN, f".{HIDDEN}"]},
         {"HTTPS_PROXY": f"me:{HIDDEN}@proxy.example:3128"},
         {"said": f"with --api-key {HIDDEN}"},
         {"said": f"HTTP_PROXY=me:{HIDDEN}@proxy:3128"},

@@ -130,6 +130,10 @@ PATH = "reasoning_parser_plugin=/models/x.py"
 PLUGIN = '{"reasoning_parser_plugin": "/models/x.py"}'
 DOMAINS = ["--allowed-media-domains", "a.example", "b.example"]
 BOX = {"ipc": "private", "capabilities": ["SYS_NICE"], "read_only": True}
+# Directories of the node: the instance's own, one that it reads, and one that others may write to as well.
+OWN = {"source": "/var/lib/gaudi-serving/recipes/key/chat", "target": "/recipes", "read_only": False}
+READ = {"source": "/data/models/x", "target": "/data/models/x", "read_only": True}
+SHARED = {"source": "/data/shared", "target": "/recipes", "read_only": False}
 # What may stand there after somebody has edited a plan.
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -195,6 +199,11 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
         *(
             ({**plan(), "container": BOX}, {**plan(), "container": {**BOX, **more}})
             for more in ({"ipc": "host"}, {"ipc": None}, {"capabilities": ["SYS_NICE", "X"]}, {"read_only": False})
+        ),
+        ({**plan(), "container": {**BOX, "network": "bridge"}}, {**plan(), "container": {**BOX, "network": "host"}}),
+        *(
+            ({**plan(), "container": {**BOX, "mounts": [OWN, READ]}}, {**plan(), "container": {**BOX, "mounts": more}})
+            for more in ([OWN, READ, SHARED], [OWN, {**READ, "read_only": False}])
         ),
         ({**plan(), "environment": {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}}, plan()),
         ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, plan()),
@@ -276,6 +285,12 @@ def test_plans_that_each_open_something_are_not_comparable(one: dict[str, Any], 
 )
 def test_what_opens_nothing_makes_no_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert of_plan(one) == of_plan(other)
+
+
+def test_an_instance_of_another_model_has_directories_of_its_own() -> None:
+    one, other = ({**plan(), "container": {**BOX, "mounts": [OWN, READ]}} for _ in range(2))
+    other["container"] = {**BOX, "mounts": [{**OWN, "source": f"{OWN['source']}-2"}, {**READ, "source": "/data/y"}]}
+    assert opened(one, other) == opened(other, one) == []
 
 
 def test_the_path_of_local_media_is_compared() -> None:

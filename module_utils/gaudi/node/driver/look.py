@@ -409,8 +409,9 @@ class Look:
         if self.given.get("repository") and self.wanted.format == DEB:
             # The repository is configured on the node only when nothing is refused; until then it is asked only here.
             try:
+                # First: it starts programs, and within through() the environment has the proxy's account.
+                route, proxy = apt.coming(self.module, self.given["repository"], self.given)
                 with web.through(self.given["repository"], self.given):
-                    route, proxy = apt.coming(self.module, self.given["repository"], self.given)
                     ca_file = certificates.OPTION if self.given.get("certificates") else route.get("SSL_CERT_FILE", "")
                     asked = index_of(self.given["repository"], self.suite, route, ca_file, proxy)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
