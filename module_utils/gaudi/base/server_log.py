@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Characters of a text that are searched: patterns take more than linear time, and a line may have 64 KiB.
-LOOKED_AT = 1000
+from .line_prefix import LOOKED_AT, PREFIX
 
 # A line of uvicorn's access log. It contains text from clients, even without a key, but only after the client's
 # address; no message of the server itself begins like this. Format: AccessFormatter in uvicorn/logging.py.
@@ -71,11 +70,6 @@ _OF_UVICORN = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
 BAR = re.compile(
     r"(?P<phase>Prompt|Decode|Unified Attention) warmup(?: processing)?:[^|\r\n]{0,20}\|[^|\r\n]{0,300}\| *"
     r"(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?:[^\[\]\r\n]{0,100}\])?"
-)
-# The logging prefix: level, date, time, source line. Of several processes that a line names the last counts.
-PREFIX = re.compile(
-    r"^(?:(?:\([^()]{1,80}\) ?(?=\([^()]{1,80}\bpid=\d)){0,3}\((?P<process>[^)]{1,80})\) ?)?"
-    r"(?:(?P<level>[A-Z]+) [\d-]+ [\d:.,]+ (?:\[(?P<source>[^\]]{1,80})\] ?|(?P<old_source>\S+)\] ?)?)?"
 )
 TRACEBACK = "Traceback (most recent call last):"
 # Set before a line by PyTorch, journalctl and docker logs --timestamps.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.server_log import LOOKED_AT, PREFIX
+from ..base.line_prefix import LOOKED_AT, PREFIX
 from .load import Load
 
 MOST_SHAPES = 64

@@ -10,7 +10,8 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..base.server_log import LISTENS, LOOKED_AT, PREFIX, pieces
+from ..base.line_prefix import LOOKED_AT, PREFIX
+from ..base.server_log import LISTENS, pieces
 from ..faults.words import fault
 
 # Warm-up phases that are kept. Releases have four; a malicious log could name any number.

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base.server_log import LOOKED_AT
+from ansible.module_utils.gaudi.base.line_prefix import LOOKED_AT
 from ansible.module_utils.gaudi.faults.causes import quote
 from ansible.module_utils.gaudi.faults.facts import Facts
 from ansible.module_utils.gaudi.faults.tracebacks import LOG_FAULTS
