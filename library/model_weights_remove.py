@@ -33,7 +33,7 @@ attributes:
     description: Shows the folder that is removed.
     support: full
 seealso:
-  - module: model_weights_info
+  - module: node_report
 """
 
 EXAMPLES = r"""

@@ -32,6 +32,7 @@ options:
       - plans
       - reservations
       - tuning
+      - weight_folders
       - weights
   foresee:
     description: Names of cards by PCI id. Where they are given and the node has no driver, V(cards) has the cards on
@@ -43,6 +44,14 @@ options:
     type: list
     elements: str
     default: []
+  weights_root:
+    description: The weights root, for V(weight_folders), which needs it.
+    type: path
+  weight_folders:
+    description: Names of folders of O(weights_root), for V(weight_folders). Without it all of them. Those that are not
+      there are left out.
+    type: list
+    elements: str
   files:
     description: Absolute paths of text files, for V(files).
     type: list
@@ -52,6 +61,7 @@ requirements:
   - root (C(become)), to see who uses which card, and to read every file
 seealso:
   - module: gaudi_topology_info
+  - module: model_weights_remove
   - module: serving_plan
 extends_documentation_fragment: attributes.reads
 author: The gaudi-serving authors
@@ -152,6 +162,34 @@ report:
         kernel: 6.8.0-45-generic
         command_line: [iommu=pt]
         groups: [{bus_id: "0000:33:00.0", number: "12", type: identity, module: 3, driver: habanalabs}]
+    weight_folders:
+      description:
+        - V(status) of each folder of O(weights_root), by its record and the sizes of its files - V(whole),
+          V(incomplete) (V(wrong) names what is missing, short, or was found damaged), V(damaged) (the record cannot be
+          read), V(unfinished) (a fetch that runs or was interrupted), V(converted) (made of another folder, with the
+          converter's record), or V(unknown) (no record of ours). No content is read.
+        - V(source), V(repository), V(revision) and V(fetched) are of the record; V(verified) is when every byte was
+          last read again, empty if never since; V(used_by) has the instances whose plan uses it, running or not.
+        - V(damaged_plans) has the instances whose plan cannot be read, so that nobody knows what they use; V(storage)
+          the file system that the root is, or would be, on; V(giving) whether the node gives a folder to others, or a
+          run that was cut off left that behind; V(rsync) whether the node has rsync.
+      type: dict
+      sample:
+        folders:
+          - directory: Qwen3-8B
+            status: whole
+            bytes: 16392960421
+            source: huggingface
+            repository: Qwen/Qwen3-8B
+            revision: b968826d9c46dd6066d109eabc6255188de91218
+            fetched: "2026-01-31T08:00:00Z"
+            verified: "2026-02-28T08:00:00Z"
+            wrong: []
+            used_by: [qwen3-8b]
+        damaged_plans: []
+        storage: {fstype: nfs4, source: "filer:/models"}
+        giving: false
+        rsync: true
     weights:
       description:
         - What is in each directory of O(weights). V(bytes) is null where a file is missing; V(parameters) counts
@@ -182,6 +220,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "parts": {"type": "list", "elements": "str", "required": True, "choices": sorted({*PARTS, *OF_PATHS})},
     "foresee": {"type": "dict", "default": {}},
     "weights": {"type": "list", "elements": "str", "default": []},
+    "weights_root": {"type": "path"},
+    "weight_folders": {"type": "list", "elements": "str"},
     "files": {"type": "list", "elements": "str", "default": []},
 }
 

@@ -73,7 +73,7 @@ CROSSINGS = (
     # Weights, and whatever is copied in the same way
     Crossing(
         "type and source of the file system of weights",
-        "module model_weights_info",
+        "module node_report",
         "which nodes share storage, so that one of them writes for all",
         "a word of at most 64 characters; a line of at most 4096",
         (SUPPLY, "reported('storage')"),

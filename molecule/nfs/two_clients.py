@@ -108,7 +108,7 @@ def take(root: Path, name: str, **more: Any) -> Run[str]:
 
 
 def look(root: Path, *names: str) -> dict[str, Any]:
-    """What the module model_weights_info says of folders, of all without names: how they stand, and what is wrong."""
+    """How folders stand, all without names, and what is wrong: as the part weight_folders of node_report has them."""
     found = weights_folders.look(root, names or None)
     return {said["directory"]: [said["status"], *said["wrong"]] for said in found}
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.reported import sentence
 from ..base.units import human_bytes
 
 
 def table(folders: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each folder of weights, from the result of model_weights_info."""
+    """Return a line for each folder of weights, as reported_folders.py has them."""
     lines = []
     for folder in folders:
         used = ", ".join(folder["used_by"]) or "nobody"
@@ -22,4 +23,4 @@ def table(folders: list[dict[str, Any]]) -> list[str]:
             )
         if folder["wrong"]:
             lines.append(f"    missing or cut short: {', '.join(folder['wrong'])}")
-    return lines or ["no weights"]
+    return [*map(sentence, lines)] or ["no weights"]

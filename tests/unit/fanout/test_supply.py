@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from filter_plugins.fanout import weights_fault
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_templates import evaluate, fact_of, results, task_of, trusted
+from tests.unit.weights.reports import reporting
 from tests.unit.weights.test_modules import run_main
 
 ROLE = ROOT / "roles/weights_supply/tasks"
@@ -317,11 +318,10 @@ def test_what_a_node_brought_does_not_depend_on_the_plans_that_follow() -> None:
 )
 def test_a_node_that_reports_a_folder_is_no_source_of_it(source: bool, took: bool, offers: bool) -> None:
     """Where others chose the source, a further one has to have received the folder in this run."""
-    found = {"folders": [{"status": "whole", "revision": "any"}], "storage": {"fstype": "ext4", "source": "/dev/sda1"}}
     begins = task_of("weights_supply", "fetch", "Begin with no round")["ansible.builtin.set_fact"]
     given = {
         **begins,
-        **results("weights_supply", model_weights_info=found),
+        **results("weights_supply", node_report=reporting([{"status": "whole", "revision": "any"}])),
         "ansible_play_hosts_all": [],
         "hostvars": {},
         "inventory_hostname": "a",

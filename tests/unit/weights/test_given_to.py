@@ -12,6 +12,7 @@ from ansible.module_utils.gaudi.fanout.rounds import weights_round
 
 from tests.unit.preflight.test_borders import every_task
 from tests.unit.preflight.test_templates import evaluate, fact_of, render, results, task_of, trusted, within
+from tests.unit.weights.reports import reporting
 
 ROLE = Path(__file__).parents[3] / "roles" / "weights_supply"
 
@@ -130,7 +131,7 @@ def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(
     (report,) = said.values()
     begins = task_of("weights_supply", "fetch", "Begin with no round")["ansible.builtin.set_fact"]
     taken = fact_of("weights_supply", "take", "Remember that it was taken")
-    look = {"folders": [{"status": "whole", "revision": ""}], "storage": {"fstype": "ext4", "source": "/dev/sda1"}}
+    look = [{"status": "whole"}]
     nodes = {}
     for name, source in {"h": False, "m": False, "s": attempt < 0}.items():
         there = name == "m" or source
@@ -146,7 +147,7 @@ def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(
                 "weights_supply_source": source,
                 "weights_supply_needed": name == "h",
                 "weights_supply_item": {"directory": "x", "repositories": {}},
-                **results("weights_supply", model_weights_info=look if there else {**look, "folders": []}),
+                **results("weights_supply", node_report=reporting(look if there else [])),
                 ROUND: {"attempt": attempt},
                 taken: took and name == "m",
             },

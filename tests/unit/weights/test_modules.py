@@ -18,10 +18,14 @@ import yaml
 from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.weights import record as weights
+from ansible.module_utils.gaudi.weights.table import table
 from ansible.module_utils.testing import patch_module_args
+from ansible.utils.display import Display
 
+from filter_plugins.weight_folders import weight_folders
 from plugin_utils import releases
 from tests.unit.preflight.test_templates import evaluate, results, runs, task_of
+from tests.unit.weights.reports import reporting
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/model_weights"
@@ -69,9 +73,13 @@ def root(tmp_path: Path, plans: Path) -> Path:
     return root
 
 
+def report(root: Path, **more: Any) -> Any:
+    """The part of the node's report, as playbooks read it."""
+    return weight_folders(run_main("node_report", {"parts": ["weight_folders"], "weights_root": str(root), **more}))
+
+
 def look(root: Path) -> dict[str, dict[str, Any]]:
-    answer = run_main("model_weights_info", {"root": str(root)})
-    return {folder["directory"]: folder for folder in answer["folders"]}
+    return {folder["directory"]: folder for folder in report(root)["folders"]}
 
 
 def use(plans: Path, path: str, name: str = "chat") -> None:
@@ -127,7 +135,7 @@ def test_what_another_node_wrote_is_asked_for_before_it_is_looked_at(
             note.rename(folder / weights.VERIFIED)
 
     monkeypatch.setattr(folders, "revalidate_directory", revalidate_directory)
-    answer = run_main("model_weights_info", {"root": str(root), "directories": ["Whole-7B"]})
+    answer = report(root, weight_folders=["Whole-7B"])
     assert [(found["status"], found["wrong"]) for found in answer["folders"]] == [("incomplete", ["config.json"])]
 
 
@@ -154,15 +162,15 @@ def test_a_record_survives_being_written(root: Path) -> None:
 
 def test_the_table_names_who_uses_what(root: Path, plans: Path) -> None:
     use(plans, str(root / "Whole-7B"))
-    table = run_main("model_weights_info", {"root": str(root)})["table"]
+    lines = table(report(root)["folders"])
     size = look(root)["Whole-7B"]["bytes"]
-    assert f"Whole-7B  {size} B  whole  used by chat" in table
-    assert [line for line in table if line.startswith("Mine  ") and line.endswith(" B  unknown  used by nobody")]
+    assert f"Whole-7B  {size} B  whole  used by chat" in lines
+    assert [line for line in lines if line.startswith("Mine  ") and line.endswith(" B  unknown  used by nobody")]
 
 
 def test_a_root_that_is_not_there_has_no_weights(tmp_path: Path) -> None:
-    answer = run_main("model_weights_info", {"root": str(tmp_path / "none")})
-    assert (answer["folders"], answer["table"]) == ([], ["no weights"])
+    folders = report(tmp_path / "none")["folders"]
+    assert (folders, table(folders)) == ([], ["no weights"])
 
 
 class TestRemove:
@@ -265,13 +273,13 @@ class TestRole:
 
     def fetches(self, folders: list[dict[str, Any]], **more: Any) -> bool:
         """Whether the role fetches the weights where these folders were found."""
-        known = results("model_weights", model_weights_info={"folders": folders})
+        known = results("model_weights", node_report=reporting(folders))
         return runs("model_weights", task_of("model_weights", "main", "Fetch"), **{**self.GIVEN, **known, **more})
 
     def unpinned(self, folders: list[dict[str, Any]], **more: Any) -> str:
         """What the role says is not pinned."""
         says = task_of("model_weights", "pins", "debug")["ansible.builtin.debug"]["msg"]
-        known = results("model_weights", model_weights_info={"folders": folders})
+        known = results("model_weights", node_report=reporting(folders))
         return str(self.template(says, **known, **more))
 
     def test_the_program_reads_what_the_role_writes(self, tmp_path: Path) -> None:
@@ -400,8 +408,10 @@ class TestRole:
 
 @pytest.mark.parametrize("content", ['{"container": 5}', "[1]", "{"])
 def test_a_damaged_plan_keeps_every_folder(
-    root: Path, plans: Path, content: str, capsys: pytest.CaptureFixture[str]
+    root: Path, plans: Path, content: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda _self, text: said.append(text))
     (plans / "chat").mkdir(parents=True)
     (plans / "chat/plan.json").write_text(content)
     answer = run_main("model_weights_remove", {"root": str(root), "directory": "Whole-7B"})
@@ -409,7 +419,7 @@ def test_a_damaged_plan_keeps_every_folder(
     assert answer["msg"].startswith(f"{plans}/chat/plan.json is damaged, so that nobody can tell whether chat uses")
     assert (root / "Whole-7B/config.json").exists()
     assert look(root)["Whole-7B"]["used_by"] == []
-    assert f"{plans}/chat/plan.json is damaged: which folders chat uses is not known" in capsys.readouterr().err
+    assert said == ["/etc/gaudi-serving/instances/chat/plan.json is damaged: which folders chat uses is not known."]
 
 
 def tasks_in(file: Path) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from . import (
     plans,
     reservations,
     tuning,
+    weight_folders,
     weights,
 )
 from .errors import answers
@@ -37,6 +38,7 @@ PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
     "plans": plans.read,
     "reservations": reservations.read,
     "tuning": tuning.read,
+    "weight_folders": weight_folders.read,
 }
 # Parts with an entry for each path of the option of the same name.
 OF_PATHS: Mapping[str, Callable[[str], dict[str, Any]]] = {"files": files.read, "weights": weights.read}
