@@ -493,6 +493,7 @@ PLACES = {
     "roles/vllm_service/files/gaudi_supervisor/low_memory.py": SYSTEM_FILES,
     "roles/vllm_service/files/gaudi_supervisor/reporter.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/run.py": f"{OURS}; {SYSTEM_FILES}",
+    "roles/vllm_service/files/gaudi_supervisor/start_directory.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/startup_checks.py": OURS,
     "roles/vllm_service/files/guard/gaudi_guard.py": "the server's own container",
 }
