@@ -12,7 +12,7 @@ run ruff check .
 run ruff format --check .
 run mypy
 run yamllint --strict .
-mapfile -t scripts < <(files '*.sh' '.ci/run')
+mapfile -t scripts < <(files '*.sh' '.ci/run' 'tests/integration/*/bin/*')
 run shellcheck "${scripts[@]}"
 # It has Ansible check the syntax of every playbook, too: 2 to 3 s for each that serves a model. Those have one text but
 # for the model (tests/unit/catalogue/test_contracts.py), so that one of them speaks for all.

@@ -5,7 +5,6 @@ The process that plays the container is in the container's group, every other on
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from datetime import datetime, timedelta, tzinfo
@@ -14,10 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 NODE = Path(os.environ["FAKE_NODE"])
 # A test may install programs and library as the role does.
-sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
+sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils"), str(ROOT)]
 
 from gaudi.node import listening, open_cards, reservations  # noqa: E402
 from gaudi_supervisor import clock, command_line, endpoint, settings  # noqa: E402 - found on the path just made
+
+from tests.integration.vllm_service import record  # noqa: E402
 
 clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
@@ -44,9 +45,9 @@ clock.datetime = ShiftedClock  # type: ignore[attr-defined]
 
 def cgroup_of(pid: int) -> str:
     """What /proc/PID/cgroup would have."""
-    container = NODE / "container.json"
-    own = container.exists() and json.loads(container.read_text())["pid"] == pid
-    return f"0::/system.slice/docker-{'c0' * 32}.scope\n" if own else "0::/user.slice/session-1.scope\n"
+    container = record.read(NODE)
+    own = container is not None and container.pid == pid
+    return f"0::/system.slice/docker-{record.ID}.scope\n" if own else "0::/user.slice/session-1.scope\n"
 
 
 listening.cgroup_of = cgroup_of

@@ -16,11 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.serving.keys import ApiKey, digest_of, document
 
+from tests.integration.vllm_service import record
+from tests.integration.vllm_service.record import EngineRecord
 from tests.unit.ports import free_port
 from tests.unit.vllm_service.made import guarded, make_plan
 
@@ -166,8 +169,9 @@ class SupervisedNode:
         del self.plan["guarded"], self.plan["container"]["at_start"]
         self.write_plan()
 
-    def scenario(self, **scenario: Any) -> None:
-        """Say what the container will do."""
+    def scenario(self, image: str = "registry/image:1", **scenario: Any) -> None:
+        """Say what the container will do, and which image the engine has."""
+        (self.root / "image").write_text(image)
         (self.root / "scenario.json").write_text(json.dumps({"port": self.port, **scenario}))
 
     def start(self, *options: str, action: str = "run", **environment: str) -> subprocess.Popen[str]:
@@ -252,7 +256,8 @@ class SupervisedNode:
     @property
     def calls(self) -> list[list[str]]:
         """Every call of docker."""
-        return [json.loads(line) for line in (self.root / "calls").read_text().splitlines()]
+        words = iter((self.root / "calls").read_text().split("\0")[:-1])
+        return [list(islice(words, int(count))) for count in words]
 
     @property
     def statuses(self) -> list[str]:
@@ -271,9 +276,16 @@ class SupervisedNode:
         path = self.root / "tokens"
         return path.read_text().splitlines() if path.exists() else []
 
+    @property
+    def container(self) -> EngineRecord:
+        """The container, which is there."""
+        found = record.read(self.root)
+        assert found is not None
+        return found
+
     def container_pid(self) -> int:
         """The process that plays the container."""
-        return int(json.loads((self.root / "container.json").read_text())["pid"])
+        return self.container.pid
 
     def kill(self) -> None:
         """Kill the container, as the kernel does where memory is out."""
@@ -284,7 +296,7 @@ class SupervisedNode:
 
     def rename(self, name: str) -> None:
         """Give the container another name, as docker rename does."""
-        self._write_container(name=name)
+        record.write(self.root, self.container._replace(name=name))
 
     def restart(self) -> None:
         """Start the container again, as docker restart does: its port is free when the first one is gone."""
@@ -292,10 +304,10 @@ class SupervisedNode:
         signal.pidfd_send_signal(first, signal.SIGKILL)
         select.select([first], [], [], PATIENCE)
         os.close(first)
-        self.run_container(started="2026-02-02T00:00:00Z")
+        self.run_container(self.container._replace(started="2026-02-02T00:00:00Z"))
 
-    def run_container(self, **changes: Any) -> None:
-        """Have a container run. changes: of its record, such as its labels."""
+    def run_container(self, container: EngineRecord) -> None:
+        """Have a container run, as this record but for its pid."""
         # Of an earlier one: it prints nothing before somebody follows.
         (self.root / "container.heard").unlink(missing_ok=True)
         with (self.root / "container.log").open("ab") as log:
@@ -309,19 +321,12 @@ class SupervisedNode:
             )
         self.wait_for((self.root / "container.armed").exists, "the container")
         (self.root / "container.armed").unlink()
-        self._write_container(pid=process.pid, **changes)
+        record.write(self.root, container._replace(pid=process.pid))
 
     def client_of(self, process: subprocess.Popen[str]) -> Path:
         """What /proc says of the docker client that a supervisor follows."""
         (pid,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         return Path(f"/proc/{pid}/stat")
-
-    def _write_container(self, **changes: Any) -> None:
-        path = self.root / "container.json"
-        fresh = self.root / "container.new"
-        record = json.loads(path.read_text()) if path.exists() else {}
-        fresh.write_text(json.dumps({**record, **changes}))
-        fresh.replace(path)
 
     def say(self, text: str) -> None:
         """Have the serving container say something."""
@@ -345,11 +350,11 @@ class SupervisedNode:
 
     def container_runs(self) -> bool:
         """Is it still there?"""
-        return (self.root / "container.json").exists() and not (self.root / "container.status").exists()
+        return self.container_exists() and not (self.root / "container.status").exists()
 
     def container_exists(self) -> bool:
         """Is there anything left of it?"""
-        return (self.root / "container.json").exists()
+        return record.read(self.root) is not None
 
     def close(self) -> None:
         """End what is still running."""

@@ -36,7 +36,7 @@ def rules(node: SupervisedNode) -> str:
 
 def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(closed: SupervisedNode) -> None:
     process = closed.start()
-    closed.wait_for((closed.root / "container.json").exists, "the container")
+    closed.wait_for(closed.container_exists, "the container")
     assert is_closed(rules(closed), PORTS)
     closed.wait_ready()
     process.terminate()
@@ -110,7 +110,7 @@ def test_ports_are_closed_again_while_the_server_loads(closed: SupervisedNode) -
     closed.scenario(lines=["INFO loading"], serve=False)
     closed.start()
     closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the first table")
-    closed.wait_for((closed.root / "container.json").exists, "the container")
+    closed.wait_for(closed.container_exists, "the container")
     (closed.root / "rules").unlink()
     closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
 

@@ -31,7 +31,9 @@ from gaudi_supervisor import clock, command_line
 from gaudi_supervisor.cards import Cards
 from gaudi_supervisor.engine import Docker
 
+from tests.integration.vllm_service import record
 from tests.integration.vllm_service.node import PATIENCE
+from tests.integration.vllm_service.record import EngineRecord
 from tests.unit.node.damages import FOR_PROGRAMS, damage
 from tests.unit.node.test_turns import held
 from tests.unit.vllm_service.test_guard import GUARD, application, ask
@@ -445,7 +447,7 @@ def no_image(node: SupervisedNode) -> None:
 
 
 def foreign_container(node: SupervisedNode) -> None:
-    (node.root / "container.json").write_text(json.dumps({"name": "vllm-tiny", "pid": os.getpid(), "labels": {}}))
+    record.write(node.root, EngineRecord("vllm-tiny", os.getpid(), {}))
 
 
 def other_environment(node: SupervisedNode) -> None:
@@ -516,7 +518,7 @@ def test_refused_before_a_container_starts(
 ) -> None:
     prepare(node)
     got, output = node.run()
-    (node.root / "container.json").unlink(missing_ok=True)
+    record.path(node.root).unlink(missing_ok=True)
     assert (got, node.state["reason"]["kind"]) == (code, kind)
     assert words in output
     assert words in node.state["reason"]["message"]
@@ -584,13 +586,13 @@ def test_a_taken_port_is_named_with_its_holder(node: SupervisedNode) -> None:
 
 
 def test_a_taken_port_is_named_with_the_instance_that_has_it(node: SupervisedNode) -> None:
-    other = {"name": "vllm-other", "pid": os.getpid(), "labels": {LABEL_INSTANCE: "other"}}
+    other = EngineRecord("vllm-other", os.getpid(), {LABEL_INSTANCE: "other"})
     with socket.create_server(("127.0.0.1", node.port)):
-        (node.root / "container.json").write_text(json.dumps(other))
+        record.write(node.root, other)
         try:
             code, _ = node.run()
         finally:
-            (node.root / "container.json").unlink()
+            record.path(node.root).unlink()
     assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
     assert "is taken by the instance other: " in node.state["reason"]["message"]
     assert "Stop it (systemctl stop vllm-other), or give one of the two" in node.state["reason"]["message"]
@@ -993,11 +995,10 @@ def container_of_an_earlier_release(node: SupervisedNode, guarded: bytes = GUARD
     process.kill()
     process.communicate()
     node.guard_of_an_earlier_release("a-key-of-sixteen")
-    record = node.root / "container.json"
-    container = json.loads(record.read_text())
+    container = node.container
     parts = ((node.instances / "plan.json").read_bytes(), (node.instances / "environment").read_bytes(), guarded)
-    container["labels"]["gaudi-serving.plan"] = hashlib.sha256(b"\0".join(parts)).hexdigest()
-    record.write_text(json.dumps(container))
+    container.labels["gaudi-serving.plan"] = hashlib.sha256(b"\0".join(parts)).hexdigest()
+    record.write(node.root, container)
     node.messages.clear()
 
 
@@ -1700,7 +1701,7 @@ def test_a_container_with_another_name_is_taken_over_and_gets_its_name_back(node
     second = node.start()
     node.wait_ready()
     assert node.container_pid() == pid
-    assert json.loads((node.root / "container.json").read_text())["name"] == "vllm-tiny"
+    assert node.container.name == "vllm-tiny"
     second.kill()
     output, _ = second.communicate()
     assert "The container of tiny was called oops. It is vllm-tiny again." in output

@@ -15,6 +15,7 @@ from ansible.module_utils.testing import patch_module_args
 
 from library import vllm_service_changes
 from tests.integration.vllm_service.node import HERE, PATIENCE, SupervisedNode
+from tests.integration.vllm_service.record import EngineRecord
 from tests.integration.vllm_service.takeover import CASES, FOLDER, planned, rendered
 
 UNITS = "\n".join(
@@ -31,7 +32,7 @@ def set_up(node: SupervisedNode, case: str, plan: dict[str, Any]) -> str:
     node.port = plan["listen"]["port"]
     node.scenario(model=plan["served_model_name"], image=plan["image"])
     labels = json.loads((node.root / "labels.json").read_text())
-    node.run_container(labels=labels, name=plan["container"]["name"])
+    node.run_container(EngineRecord(plan["container"]["name"], 0, labels))
     return str(labels["gaudi-serving.plan"])
 
 
