@@ -155,7 +155,7 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside, sbom
-from ansible.module_utils.gaudi.image.recipe import LABEL
+from ansible.module_utils.gaudi.image.labels import LABEL
 from ansible.module_utils.gaudi.image.tidying import tidied
 from ansible.module_utils.gaudi.node import containers, inspection, long_work
 from ansible.module_utils.gaudi.node import weight_folders as plans

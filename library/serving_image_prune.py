@@ -90,7 +90,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.image.recipe import LABEL
+from ansible.module_utils.gaudi.image.labels import LABEL
 from ansible.module_utils.gaudi.image.tidying import leaving, tidied, unlabelled
 from ansible.module_utils.gaudi.jobs.facts import active_states
 from ansible.module_utils.gaudi.node import engine_config

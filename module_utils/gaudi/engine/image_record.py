@@ -10,7 +10,8 @@ from typing import Any
 
 from ..base.documents import parse
 from ..base.refusal import Refusal
-from ..image.recipe import LABEL, check_pushed
+from ..image.labels import LABEL
+from ..image.recipe import check_pushed
 from ..image.requirements import project
 
 SCHEMA = 1

@@ -10,7 +10,8 @@ from ..base.checks import mapping, switch
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..base.reported import part, sentence
-from ..image import sbom, versions
+from ..image import sbom
+from ..image.labels import labelled_versions
 from ..serving.reported_plans import plans_in
 from .image_record import ImageRecord
 
@@ -61,7 +62,7 @@ def _image(reference: str, known: Mapping[str, Any], bills: Mapping[str, object]
     except ValueError as why:
         damaged = str(Damaged(file, str(why)))
     built = known.get("built") or {}
-    foretold = {**versions.labelled_versions(built), **(known.get("packages") or {})}
+    foretold = {**labelled_versions(built), **(known.get("packages") or {})}
     return {
         "reference": reference,
         "id": str(known.get("id", "")),

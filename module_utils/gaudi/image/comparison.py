@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.printable import printable
-from .recipe import BASE, BASE_DIGEST, LABEL, LOCK
+from .labels import BASE, BASE_DIGEST, LABEL, LOCK
 from .table import commits, short
 
 

@@ -19,6 +19,7 @@ from ..base.refusal import Refusal
 from ..catalogue.build import ImageBuild, Pin
 from ..catalogue.entries import ReleaseEntry
 from .inside import INC_CALIBRATION_DIRECTORY, together
+from .labels import BASE, LABEL, LOCK
 from .parts import HOST_NICS, INC_CALIBRATION, PILLOW_SIMD, check_offered, ordered
 
 _T = TypeVar("_T")
@@ -29,20 +30,8 @@ VERSION = 1
 NAME = "gaudi-serving/vllm"
 """The repository of built images where the site names none."""
 
-LABEL = "gaudi-serving.image"
-"""What the labels of a built image begin with."""
-
 TAG_DIGITS = 12
 """Of the hash in an image's tag."""
-
-BASE = f"{LABEL}.base"
-"""The label with the base image, without a registry."""
-
-LOCK = f"{LABEL}.lock"
-"""The label with the SHA-256 of the lock, of an image that was built from one."""
-
-BASE_DIGEST = f"{LABEL}.base-digest"
-"""The label with the digest of the base image that was really built on, which only a build knows."""
 
 # Directories of checkouts; repositories that are only built and then removed are below /opt/src.
 _DIRECTORIES = {

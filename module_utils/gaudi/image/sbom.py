@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from ..base.documents import parse
 from .inside import Checkout, ImageFindings
-from .recipe import LABEL
+from .labels import LABEL
 
 SPECIFICATION = "1.6"
 SUFFIX = ".cdx.json"

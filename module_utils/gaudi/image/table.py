@@ -10,8 +10,7 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.reported import MOST_ENTRIES, UNREADABLE, sentence
 from .inside import VENDOR
-from .recipe import BASE, BASE_DIGEST, LABEL, LOCK
-from .versions import labelled_versions
+from .labels import BASE, BASE_DIGEST, LABEL, LOCK, labelled_versions
 
 Node = Mapping[str, Any]
 """What engine.reported_images knows of a node: ``images`` and ``instances``."""

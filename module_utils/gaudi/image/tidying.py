@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .recipe import LABEL, TAG_DIGITS
+from .labels import LABEL
+from .recipe import TAG_DIGITS
 from .versions import UNLABELLED
 
 NOBODY = ""

@@ -33,8 +33,7 @@ from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import RunOutput, parse_output
 from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, unknown_to_builds
-from ..image.recipe import BASE, BASE_DIGEST, LABEL
-from ..image.versions import vendor_release
+from ..image.labels import BASE, BASE_DIGEST, LABEL, vendor_release
 from . import containers, engine_look, inspection, instances, reservations
 from .documents import read
 from .files import take_turn

@@ -18,7 +18,7 @@ from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
 from ..faults.words import fault, remedy, with_id
 from ..host.cmdline import NeededArgument
-from ..image.versions import PLUGIN, release_in_name
+from ..image.labels import PLUGIN, release_in_name
 from . import versions
 from .checks import Problem
 from .versions import BUILD, PATCH, RELEASE, Version

@@ -6,12 +6,8 @@ import dataclasses
 
 import pytest
 from ansible.module_utils.gaudi.image.dockerfile import constraints
-from ansible.module_utils.gaudi.image.versions import (
-    VERSION_LABEL,
-    labelled_versions,
-    vendor_release,
-    version_labels,
-)
+from ansible.module_utils.gaudi.image.labels import VERSION_LABEL, labelled_versions, vendor_release
+from ansible.module_utils.gaudi.image.versions import version_labels
 
 from tests.unit.image.made import made
 from tests.unit.image.test_sbom import FOUND

@@ -22,9 +22,9 @@ from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.dockerfile import CERTIFICATES, PACKAGES_FOLDER, PROGRAMS_FOLDER, with_certificates
 from gaudi.image.inside import PROGRAM, ImageFindings, answer, question
+from gaudi.image.labels import BASE, BASE_DIGEST
 from gaudi.image.output import Follower, failure
 from gaudi.image.pytorch import PyTorchReplacement, refusal
-from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.image.versions import UNLABELLED, version_labels
 from gaudi.node import inspection
 from gaudi.node.documents import read_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gaudi.faults.facts import Facts
-from gaudi.image.versions import vendor_release
+from gaudi.image.labels import vendor_release
 from gaudi.node.open_cards import read_facts, read_passed
 from gaudi.serving.failure import EngineGone
 from gaudi.serving.plan import Plan
