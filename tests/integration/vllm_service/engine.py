@@ -1,4 +1,4 @@
-"""The scripted docker's part that starts, changes and follows the container; bin/docker has recorded the call.
+"""The scripted docker's part that starts, follows, stops and renames the container; bin/docker has recorded the call.
 
 container.heard: how much of the container's log a supervisor has read; its server answers only after its lines.
 """
@@ -91,8 +91,6 @@ def run(arguments: list[str]) -> int:
 
 def stop(pid: int, grace: float) -> None:
     """SIGTERM, patience, SIGKILL."""
-    if STATUS.exists():
-        return
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
@@ -113,12 +111,8 @@ def main(arguments: list[str]) -> int:
     container = record.read(NODE)
     if container and arguments[:2] == ["container", "rename"]:
         record.write(NODE, container._replace(name=arguments[3]))
-    elif container and arguments[:2] == ["stop", "-t"]:
-        stop(container.pid, float(arguments[2]))
-    elif container and arguments[:3] == ["container", "rm", "--force"]:
-        stop(container.pid, 0)
-        record.path(NODE).unlink()
-        STATUS.unlink()
+    elif container and arguments[0] == "stop":
+        stop(container.pid, float(arguments[1]))
     else:
         sys.exit(f"the scripted docker does not know {arguments}")
     return 0
