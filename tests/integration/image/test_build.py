@@ -29,7 +29,7 @@ BASE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-insta
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 # What the stand-in does is in a file: by the first words of a command, its status, its lines, and what is there then.
-DOCKER = """#!{python}
+DOCKER = """#!{python} -ES
 import json, os, re, sys, time
 from pathlib import Path
 place = Path({folder!r})

@@ -32,7 +32,7 @@ CONFIG = "c" * 64
 ID = f"sha256:{CONFIG}"
 LABELS = {"gaudi-serving.image.release": "1.22"}
 
-DOCKER = """#!{python}
+DOCKER = """#!{python} -ES
 import json, sys, time
 from pathlib import Path
 place = Path({folder!r})
