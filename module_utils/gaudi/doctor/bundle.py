@@ -72,14 +72,19 @@ _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\]
 # be its value.
 # Patterns that look for secret names themselves take quadratic time for a long word.
 _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
-_ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|\[[^\]]*\]?|[^\s\"}}]+")
+_ASSIGNED_VALUE = re.compile(
+    rf"{re.escape(MASKED)}|{_QUOTED}|\[[^\]]*\]?|\([^)]*\)?|\{{[^}}]*\}}?|(?i:(?:bearer|basic|token)\s+)?[^\s\"}}]+"
+)
+# An option alone in its line, as some tools print arguments.
+_ALONE = re.compile(r"[\s-]*[\"']?--([\w-]+)[\"']?,?\s*")
 # A name at the end of a line, whose value begins in the next one.
 _BEGUN = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*$")
 _ENDS_OF_BEGUN = ("=", ":", ">")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
 # An option of a server that takes several values.
-_KEYS = re.compile(r"(--api[_-]key[\"']?[\s,]+)[^\s,-]\S*(?:[ \t]+[^\s-]\S*)+")
+_KEY = r"(?:\"[^\"-][^\"]*\"|'[^'-][^']*'|[^\s,\"'-][^\s,]*)"
+_KEYS = re.compile(rf"(--api[_-]key[\"']?[\s,]+){_KEY}(?:(?:[ \t]*,[ \t]*|[ \t]+){_KEY})+")
 
 
 def _without_account(address: re.Match[str]) -> str:
@@ -312,8 +317,11 @@ def masked_lines(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         begins = bool(_KEY_BEGINS.search(line))
         in_key = begins or (in_key and bool(_KEY_LINE.fullmatch(line)))
+        is_value = is_value and not _ALONE.match(line)
         yield MASKED if (in_key and not begins) or (is_value and line.strip()) else _plain(line)
-        if end := line.rstrip():
+        if alone := _ALONE.fullmatch(line):
+            is_value = bool(_SECRET_WORD.search(alone[1]))
+        elif end := line.rstrip():
             # The other searches take long for a long line, which hardly ever ends so.
             name = _BEGUN.search(line) if end.endswith(_ENDS_OF_BEGUN) and _SECRET_WORD.search(line) else None
             is_value = name is not None and bool(_SECRET_WORD.search(name[1]))

@@ -25,6 +25,8 @@ _WORDY = ("explain", "warnings")
 # What stands before the first option of a command.
 _PROGRAM = "program"
 _NUMBER = re.compile(r"-\d")
+# Values with names in them: JSON, and parts behind a dot.
+_PARTS = re.compile(r"(?:^|[\s'])[{\[.]")
 # Who logs in, in an address; to the last @, since a password may hold any character.
 _LOGIN = re.compile(r"(?<=://)([^\s:@/?#]*)(:.*)?@", re.DOTALL)
 # The same of a proxy, whose address needs no scheme.
@@ -178,7 +180,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         old, new = before.get(name), after.get(name)
         if old == new:
             continue
-        secret = SECRET.search(name.upper().replace("-", "_")) is not None
+        secret = any(map(_looks_secret, (name, *(each for each in (old, new) if each and _PARTS.search(each)))))
         shown_old, shown_new = ("" if secret else _shown(name, value) for value in (old, new))
         if old is None:
             found.append(f"{name}{shown_new} added")
@@ -189,6 +191,11 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         else:
             found.append(f"{name}{shown_old or ' nothing'} ->{shown_new or ' nothing'}")
     return [printable(phrase) for phrase in found]
+
+
+def _looks_secret(text: str) -> bool:
+    """Whether a word of a text looks like the name of a secret."""
+    return any(SECRET.search(word.replace("-", "_")) for word in re.findall(r"[\w-]+", text.upper()))
 
 
 def _shown(name: str, value: str | None) -> str:

@@ -181,10 +181,10 @@ def ways_back(kept: Collection[StoredPlan], digest: str) -> list[StoredPlan]:
     return sorted(others, key=lambda each: -each.number)
 
 
-def port_of(files: Mapping[str, str]) -> int:
-    """Return the port of the plan with these files."""
-    port: int = parse(files[PLAN], {"listen": {"port": int}})["listen"]["port"]
-    return port
+def ports_of(files: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return the ports of the plan with these files: the server's, and those between its own processes."""
+    plan = parse(files[PLAN], {"listen": {"port": int}, "environment": {str: str}})
+    return plan["listen"]["port"], *(plan["environment"].get(name) for name in ("VLLM_PORT", "MASTER_PORT"))
 
 
 def goes_with(each: StoredPlan, driver: str) -> bool:

@@ -119,11 +119,19 @@ def with_guard(request: object, given: object) -> object:
 
 
 def for_instance(given: object, instance: str) -> list[ApiKey]:
-    """Return an instance's inventory keys, each once. Raises Refusal, without the value, for a wrong entry."""
+    """Return an instance's inventory keys, each once.
+
+    Raises Refusal, without the value, for a wrong entry, and for a key with two ends.
+    """
     found: dict[str, ApiKey] = {}
     for number, said in enumerate(of_instance(given, instance), 1):
         key = entry(said, number)
-        found.setdefault(key.digest, key)
+        if found.setdefault(key.digest, key).ends != key.ends:
+            raise Refusal(
+                "key_with_two_ends",
+                f"Entry {number} of vllm_service_api_keys is a key that another entry has with another end. Keep one "
+                "of the two.",
+            )
     return list(found.values())
 
 
@@ -172,8 +180,12 @@ def digest_of_inventory(keys: Sequence[ApiKey]) -> str:
 
 
 def with_inventory(held: Sequence[ApiKey], wanted: Sequence[ApiKey]) -> list[ApiKey]:
-    """Replace the inventory's keys by the given ones; keys of the playbook stay."""
-    return [*wanted, *(key for key in held if key.origin != INVENTORY)]
+    """Replace the inventory's keys by the given ones; keys of the playbook stay, unless the inventory has them now.
+
+    Otherwise an exported key would open the instance for ever: its entry could neither end nor remove it.
+    """
+    taken_over = {key.digest for key in wanted}
+    return [*wanted, *(key for key in held if key.origin != INVENTORY and key.digest not in taken_over)]
 
 
 def created(name: str, digest: str, ends: str | None = None) -> ApiKey:

@@ -113,6 +113,9 @@ def test_a_secret_is_never_shown(to: str | None) -> None:
     assert differences(after, PLAN) == [f"MY_ACCESS_TOKEN {'changed' if to else 'added'}"]
     keyed = changed("arguments", to=[*ARGUMENTS, "--api-key", "hunter2"])
     assert differences(PLAN, keyed) == ["--api-key added"]
+    for words in (["--x", '{"redis_password": "hunter2"}'], ["--x", ".token", "hunter2"]):
+        assert "hunter2" not in str(differences(PLAN, changed("arguments", to=[*ARGUMENTS, *words])))
+    assert differences(PLAN, changed("environment", "VLLM_X", to='{"password": "hunter2"}')) == ["VLLM_X added"]
 
 
 def test_long_values_are_cut_and_never_equal_beside_an_arrow() -> None:

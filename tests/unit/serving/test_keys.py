@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ WRONG: list[Any] = [
     [f"sha256:{DIGEST} alice until tomorrow"],
     [f"sha256:{DIGEST} alice until 2027-13-01"],
     [f"sha256:{DIGEST}\n"],
+    [f"sha256:{DIGEST} alice until 2027-01-31", f"sha256:{DIGEST} alice"],
 ]
 
 
@@ -134,6 +136,16 @@ def test_the_inventory_is_made_true_and_leaves_the_playbooks_keys_alone() -> Non
     wanted = [ApiKey("new", INVENTORY, digest_of(CLEAR))]
     assert keys.with_inventory(HELD, wanted) == [*wanted, HELD[1]]
     assert keys.with_inventory(HELD, []) == [HELD[1]]
+
+
+def test_a_key_that_was_exported_is_the_inventorys_from_then_on() -> None:
+    """Its entry there ends it, and without an entry it opens nothing."""
+    entry = keys.written(replace(HELD[1], ends=None))
+    held = keys.with_inventory(HELD, keys.for_instance([entry], "chat"))
+    assert [key.digest for key in held] == [HELD[1].digest]
+    (ended,) = keys.with_inventory(held, keys.for_instance([f"{entry} until 2026-11-01"], "chat"))
+    assert ended.ends == "2026-11-01T23:59:59Z"
+    assert keys.with_inventory(held, []) == []
 
 
 def test_a_key_is_made_once_and_ends_later() -> None:
@@ -302,8 +314,9 @@ def test_the_life_of_a_key(instances: Path) -> None:
     assert DIGEST not in json.dumps(answer)
     exported = run(export=True)["exported"]
     assert exported == [f"sha256:{DIGEST} alice until 2030-12-31T23:59:59Z"]
-    run(inventory=told(f"sha256:{DIGEST} kept"))
-    answer = run(revoke="alice")
+    # The inventory takes the key over, under its own name.
+    assert names(run(inventory=told(f"sha256:{DIGEST} kept"))) == ["kept"]
+    answer = run(revoke="kept")
     assert (answer["changed"], answer["keys"], answer["of_inventory"]) == (True, [], True)
 
 

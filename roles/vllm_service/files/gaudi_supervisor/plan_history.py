@@ -188,9 +188,9 @@ class PlanHistory:
         decided = False
         try:
             served, why_not = self._ways(found, digest)
-            if reason.kind == "port-taken":
-                # A process that has the port decides nothing about plans: the earlier one would fail as well.
-                served = [each for each in served if decisions.port_of(each.files) != decisions.port_of(self.files)]
+            if reason.kind in ("port-taken", "rendezvous-port-taken"):
+                # A process that has a port decides nothing about plans: the earlier one would fail as well.
+                served = [each for each in served if decisions.ports_of(each.files) != decisions.ports_of(self.files)]
             if not served:
                 return False, why_not
             failed = Failed(reason.message_with_id, now, "", self.look())
