@@ -54,6 +54,8 @@ _API_SERVER = re.compile(r"api_?server", re.IGNORECASE)
 _OF_API_SERVER = re.compile(r"(?:serving(?:_\w{1,60})?|\w{0,60}_parsers?|chat_utils|protocol|run_batch)\.py\b")
 # uvicorn, of an exception that no handler took. Its traceback has no prefix.
 _UNHANDLED = re.compile(r"ERROR: +Exception in ASGI application")
+# What an engine prints every ten seconds once it has had requests (vllm/v1/metrics/loggers.py).
+_THROUGHPUT = re.compile(r"Avg prompt throughput: ")
 # Handlers of exceptions of an engine and its workers (vllm/v1/engine/core.py and v1/executor/multiproc_executor.py).
 _ENGINE_FAILED = re.compile(r"(?:EngineCore|WorkerProc) (?:encountered a fatal error|hit an exception|failed to start)")
 # The lines of a traceback, which may have lost the prefix of the message above it.
@@ -169,6 +171,13 @@ class ApiServer:
             self._below = bool(_OF_TRACEBACK.match(line.text))
         self.of_request = answers or self._unhandled or self._below
         return self.of_request or bool(_API_SERVER.match(line.process))
+
+
+def serves(line: str) -> bool:
+    """Whether only a server that has requests prints such a line."""
+    read = read_line(line)
+    failed = read.level == "ERROR" and bool(_OF_API_SERVER.match(read.source))
+    return failed or any(pattern.match(read.text) for pattern in (_UNHANDLED, ACCESS)) or bool(_THROUGHPUT.search(line))
 
 
 def without_bars(line: str) -> list[str]:

@@ -25,6 +25,7 @@ from ..base.server_log import (
     ApiServer,
     Requests,
     read_line,
+    serves,
 )
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
@@ -436,8 +437,8 @@ def _says_failed(line: str) -> bool:
 
 def _begins_late(lines: Sequence[str]) -> bool:
     """Whether a log is the end of a longer one: clients ask before the server is seen to listen."""
-    first = next((line for line in lines if ACCESS.match(line) or LISTENS.search(line)), "")
-    return bool(ACCESS.match(first))
+    first = next((line for line in lines if LISTENS.search(line) or serves(line)), "")
+    return bool(first) and not LISTENS.search(first)
 
 
 def _without_requests(lines: Sequence[str]) -> Iterator[str]:

@@ -1923,3 +1923,26 @@ def test_a_warning_of_a_server_that_failed_later_hides_no_cause(after: str) -> N
 def test_a_warning_of_a_start_that_failed_may_be_the_cause() -> None:
     found = {known.id: in_a_start(known, NO_ERROR[0]) for known in SHOWN_BY_A_LINE if known.id != IN_A_TRACEBACK}
     assert {known: id for known, id in found.items() if id != known} == {}
+
+
+_AT = "11-29 12:00:01"
+_FAILED_REQUEST = f"(APIServer pid=1) ERROR {_AT} [serving_chat.py:200] "
+_STATISTICS = f"(APIServer pid=1) INFO {_AT} [loggers.py:123] Engine 000: Avg prompt throughput: 10.0 tokens/s"
+_UNHANDLED = "ERROR:    Exception in ASGI application"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{_FAILED_REQUEST}Error in preprocessing prompt inputs", f"{_FAILED_REQUEST}ValueError: {{}}"],
+        [_UNHANDLED, "Traceback (most recent call last):", '  File "/x.py", line 1, in f', "ValueError: {}"],
+        [_STATISTICS, f"(APIServer pid=1) WARNING {_AT} [serving_chat.py:3] tool error failed {{}}"],
+        [_STATISTICS, "{}: RuntimeError: out of memory HABANA"],
+    ],
+)
+@pytest.mark.parametrize("status", [None, 1, 137])
+def test_the_end_of_a_log_quotes_no_request_without_an_access_log(lines: list[str], status: int | None) -> None:
+    text = "\n".join(lines).format("what a client asked")
+    shown = "\n".join(log_file.page(log_file.explain_file(log_file.read(text.encode()), status=status)))
+    assert "what a client asked" not in shown
+    assert "out-of-device-memory" not in shown
