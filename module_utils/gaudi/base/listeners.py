@@ -29,16 +29,8 @@ class Listener:
 
 def parse_listeners(text: str) -> list[Listener]:
     """Read the listening sockets of /proc/net/tcp or /proc/net/tcp6."""
-    return [_socket(columns) for columns in _rows(text) if columns[3] == _LISTEN]
-
-
-def ports_of_ended_connections(text: str) -> set[int]:
-    """Return the node's ports of connections that no process has any more; the kernel keeps each for a minute."""
-    return {each.port for each in map(_socket, _rows(text)) if each.inode == 0}
-
-
-def _rows(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()[1:]]
+    rows = [line.split() for line in text.splitlines()[1:]]
+    return [_socket(columns) for columns in rows if columns[3] == _LISTEN]
 
 
 def _socket(columns: Sequence[str]) -> Listener:

@@ -177,7 +177,7 @@ def serves(line: str) -> bool:
     """Whether only a server that has requests prints such a line."""
     read = read_line(line)
     failed = read.level == "ERROR" and bool(_OF_API_SERVER.match(read.source))
-    return failed or any(pattern.match(read.text) for pattern in (_UNHANDLED, ACCESS)) or bool(_THROUGHPUT.search(line))
+    return failed or is_of_request(line) or bool(_UNHANDLED.match(read.text) or _THROUGHPUT.search(line))
 
 
 def without_bars(line: str) -> list[str]:

@@ -76,14 +76,14 @@ _ASSIGNED_VALUE = re.compile(
     rf"{re.escape(MASKED)}|{_QUOTED}|\[[^\]]*\]?|\([^)]*\)?|\{{[^}}]*\}}?|(?i:(?:bearer|basic|token)\s+)?[^\s\"}}]+"
 )
 # An option alone in its line, as some tools print arguments.
-_ALONE = re.compile(r"[\s-]*[\"']?--([\w-]+)[\"']?,?\s*")
+_ALONE = re.compile(r"[\s-]*[\"']?--([A-Za-z][\w-]*)[\"']?,?\s*")
 # A name at the end of a line, whose value begins in the next one.
 _BEGUN = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*$")
 _ENDS_OF_BEGUN = ("=", ":", ">")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
 # An option of a server that takes several values.
-_KEY = r"(?:\"[^\"-][^\"]*\"|'[^'-][^']*'|[^\s,\"'-][^\s,]*)"
+_KEY = r"(?:\"(?!--)[^\"]+\"|'(?!--)[^']+'|[^\s,\"'-][^\s,]*)"
 _KEYS = re.compile(rf"(--api[_-]key[\"']?[\s,]+){_KEY}(?:(?:[ \t]*,[ \t]*|[ \t]+){_KEY})+")
 
 
@@ -314,14 +314,22 @@ def of_node(findings: Sequence[str], text: str) -> str:
 def masked_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines of any program with secrets masked, a line each."""
     in_key = is_value = False
+    # The secret option above whose values are in lines of their own.
+    option = ""
     for line in lines:
         begins = bool(_KEY_BEGINS.search(line))
         in_key = begins or (in_key and bool(_KEY_LINE.fullmatch(line)))
-        is_value = is_value and not _ALONE.match(line)
-        yield MASKED if (in_key and not begins) or (is_value and line.strip()) else _plain(line)
-        if alone := _ALONE.fullmatch(line):
-            is_value = bool(_SECRET_WORD.search(alone[1]))
-        elif end := line.rstrip():
+        alone = _ALONE.fullmatch(line)
+        of_option = bool(option) and alone is None
+        yield MASKED if (in_key and not begins) or ((is_value or of_option) and line.strip()) else _plain(line)
+        if alone is not None:
+            option = alone[1] if _SECRET_WORD.search(alone[1]) else ""
+        elif line.strip():
+            # Several keys may follow one option of them.
+            option = (
+                option if option.replace("_", "-") == "api-key" and not line.lstrip(" \"'").startswith("--") else ""
+            )
+        if end := line.rstrip():
             # The other searches take long for a long line, which hardly ever ends so.
             name = _BEGUN.search(line) if end.endswith(_ENDS_OF_BEGUN) and _SECRET_WORD.search(line) else None
             is_value = name is not None and bool(_SECRET_WORD.search(name[1]))

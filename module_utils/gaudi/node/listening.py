@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base import paths
 from ..base.documents import Damaged
-from ..base.listeners import Listener, parse_listeners, ports_of_ended_connections, reached
+from ..base.listeners import Listener, parse_listeners, reached
 from ..base.printable import printable
 from ..serving.cgroup import is_of_container
 from .documents import read_text
@@ -39,11 +39,6 @@ def listeners_of(version: int, port: int) -> list[Listener]:
     """
     found = [each for each in _listeners("self") if each.port == port]
     return [each for each in found if (4 if "." in each.address else each.version) == version]
-
-
-def has_ended_connections(port: int) -> bool:
-    """Whether connections at a port ended less than a minute ago: the port can be bound with SO_REUSEADDR only."""
-    return any(port in ports_of_ended_connections(table) for table in _tables("self"))
 
 
 def _listeners(process: int | str) -> list[Listener]:

@@ -181,10 +181,15 @@ def ways_back(kept: Collection[StoredPlan], digest: str) -> list[StoredPlan]:
     return sorted(others, key=lambda each: -each.number)
 
 
-def ports_of(files: Mapping[str, str]) -> tuple[Any, ...]:
-    """Return the ports of the plan with these files: the server's, and those between its own processes."""
+def ports_of(files: Mapping[str, str], kind: str) -> tuple[Any, ...]:
+    """Return the ports that a failure of this kind is about, of the plan with these files.
+
+    kind: port-taken (the server's port) or rendezvous-port-taken (those between its own processes).
+    """
     plan = parse(files[PLAN], {"listen": {"port": int}, "environment": {str: str}})
-    return plan["listen"]["port"], *(plan["environment"].get(name) for name in ("VLLM_PORT", "MASTER_PORT"))
+    if kind == "port-taken":
+        return (plan["listen"]["port"],)
+    return tuple(plan["environment"].get(name) for name in ("VLLM_PORT", "MASTER_PORT"))
 
 
 def goes_with(each: StoredPlan, driver: str) -> bool:

@@ -153,7 +153,7 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         between_processes=frozenset(
             {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}
         ),
-        rights=frozenset(_rights(_mapping(plan.get("container")))),
+        rights=frozenset(_rights(_mapping(plan.get("container")), str(plan.get("instance", "")))),
         others=frozenset(
             {*_other_options(given), *_other_variables(environment), *_domains_twice(plan.get("arguments"))}
         ),
@@ -256,7 +256,7 @@ def _not_local(environment: Mapping[str, Any]) -> Iterable[str]:
             yield f"{name} is {value or 'empty'}"
 
 
-def _rights(container: Mapping[str, Any]) -> Iterable[str]:
+def _rights(container: Mapping[str, Any], instance: str) -> Iterable[str]:
     """Yield what a container may do on the node; without a word about it, shared memory is the node's."""
     capabilities = container.get("capabilities")
     yield from (f"capability {name}" for name in (capabilities if isinstance(capabilities, list) else ()))
@@ -269,8 +269,8 @@ def _rights(container: Mapping[str, Any]) -> Iterable[str]:
     mounts = container.get("mounts")
     for each in mounts if isinstance(mounts, list) else ():
         source = str(_mapping(each).get("source"))
-        # Those that this project names are the instance's own.
-        if not _mapping(each).get("read_only") and not source.startswith(f"{STATE}/"):
+        own = source.startswith(f"{STATE}/") and source.endswith(f"/{instance}")
+        if not _mapping(each).get("read_only") and not own:
             yield f"writes to {source}"
 
 

@@ -208,11 +208,11 @@ def recipe_directory(plan: Mapping[str, Any]) -> str:
     return next((str(mount["source"]) for mount in mounts if str(mount["target"]) == inside), inside)
 
 
-def start_directory(plan: Mapping[str, Any]) -> str:
-    """Return the node's directory in which an instance's server starts, and may write; "" if it is the container's."""
-    box = plan["container"]
-    writable = {str(each["target"]): str(each["source"]) for each in box.get("mounts", []) if not each.get("read_only")}
-    return writable.get(str(box.get("working_directory")), "")
+def start_directory(container: Mapping[str, Any]) -> str:
+    """Return the node's directory in which a server starts, and may write; "" if it is the container's own."""
+    mounts = [each for each in container.get("mounts", []) if not each.get("read_only")]
+    writable = {str(each["target"]): str(each["source"]) for each in mounts}
+    return writable.get(str(container.get("working_directory")), "")
 
 
 def own_directories(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -93,6 +93,66 @@ def test_a_server_does_not_start_beside_a_user_who_listens(node: SupervisedNode)
     assert not node.container_exists()
 
 
+# Becomes a user who has a port over IPv6, with or without SO_REUSEADDR, and listens when it reads a line.
+BOUND = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+with socket.socket(socket.AF_INET6) as door:
+    door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(sys.argv[3]))
+    door.bind(("::", int(sys.argv[1])))
+    print("bound", flush=True)
+    sys.stdin.readline()
+    try:
+        door.listen()
+        print("listens", flush=True)
+    except OSError:
+        print("refused", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def bound(port: int, reuse: bool) -> Iterator[subprocess.Popen[str]]:
+    """A user who has the port and does not listen yet, beside a connection that has just ended there."""
+    with (
+        socket.create_server(("127.0.0.1", port)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        accepted, _ = server.accept()
+        # The side that ends first keeps the port for a minute.
+        accepted.close()
+        client.recv(1)
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", BOUND, str(port), str(USER), str(int(reuse))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert word_of(process) == "bound"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_server_does_not_start_beside_a_user_who_may_listen_later(node: SupervisedNode) -> None:
+    with bound(node.port, reuse=False):
+        code, _ = node.run()
+    assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
+    assert not node.container_exists()
+
+
+def test_a_user_who_has_the_port_since_before_cannot_listen_beside_a_server(node: SupervisedNode) -> None:
+    with bound(node.port, reuse=True) as process:
+        node.start()
+        node.wait_ready()
+        assert process.stdin is not None
+        process.stdin.write("now\n")
+        process.stdin.flush()
+        assert word_of(process) == "refused"
+
+
 @pytest.mark.parametrize("address", ["::", "::1"])
 def test_nobody_can_listen_beside_a_server(node: SupervisedNode, address: str) -> None:
     node.start()
@@ -197,10 +257,10 @@ def test_a_process_of_root_outside_containers_may_listen(
 ) -> None:
     """It is the site's, such as a gateway that listens over IPv6 for a server of IPv4."""
     port = free_port()
-    with socket.create_server(("::1", port), family=socket.AF_INET6) as gateway:
+    with socket.create_server(("::1", port), family=socket.AF_INET6) as gateway, monkeypatch.context() as patched:
         listener = Listener("::1", port, os.fstat(gateway.fileno()).st_ino, uid, 6)
-        monkeypatch.setattr(listening, "listeners_of", lambda _version, _port: [listener])
-        monkeypatch.setattr(listening, "cgroup_of", lambda pid: "0::/init.scope" if pid == 1 else f"0::{group}")
+        patched.setattr(listening, "listeners_of", lambda _version, _port: [listener])
+        patched.setattr(listening, "cgroup_of", lambda pid: "0::/init.scope" if pid == 1 else f"0::{group}")
         holder = held("127.0.0.1", port, nothing)
     assert (not holder.problem) is accepted
     holder.hold()

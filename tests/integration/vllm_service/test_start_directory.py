@@ -53,4 +53,4 @@ def test_no_server_starts_where_the_directory_cannot_be_emptied(node: Supervised
     folder.parent.write_text("a file")
     _, output = node.run()
     assert "Starting container" not in output
-    assert f"{folder}, in which the server is to start, cannot be emptied" in output
+    assert f"{folder}, in which the server is to start, cannot be prepared" in output

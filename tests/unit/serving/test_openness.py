@@ -131,7 +131,7 @@ PLUGIN = '{"reasoning_parser_plugin": "/models/x.py"}'
 DOMAINS = ["--allowed-media-domains", "a.example", "b.example"]
 BOX = {"ipc": "private", "capabilities": ["SYS_NICE"], "read_only": True}
 # Directories of the node: the instance's own, one that it reads, and one that others may write to as well.
-OWN = {"source": "/var/lib/gaudi-serving/recipes/key/chat", "target": "/recipes", "read_only": False}
+OWN: dict[str, Any] = {"source": "/var/lib/gaudi-serving/recipes/key/chat", "target": "/recipes", "read_only": False}
 READ = {"source": "/data/models/x", "target": "/data/models/x", "read_only": True}
 SHARED = {"source": "/data/shared", "target": "/recipes", "read_only": False}
 # What may stand there after somebody has edited a plan.
@@ -288,9 +288,12 @@ def test_what_opens_nothing_makes_no_difference(one: dict[str, Any], other: dict
 
 
 def test_an_instance_of_another_model_has_directories_of_its_own() -> None:
-    one, other = ({**plan(), "container": {**BOX, "mounts": [OWN, READ]}} for _ in range(2))
-    other["container"] = {**BOX, "mounts": [{**OWN, "source": f"{OWN['source']}-2"}, {**READ, "source": "/data/y"}]}
+    one, other = ({**plan(), "instance": "chat", "container": {**BOX, "mounts": [OWN, READ]}} for _ in range(2))
+    theirs = {**OWN, "source": OWN["source"].replace("/key/", "/key-2/")}
+    other["container"] = {**BOX, "mounts": [theirs, {**READ, "source": "/data/y"}]}
     assert opened(one, other) == opened(other, one) == []
+    other["container"] = {**BOX, "mounts": [{**OWN, "source": OWN["source"].replace("chat", "shared")}, READ]}
+    assert opened(other, one) != []
 
 
 def test_the_path_of_local_media_is_compared() -> None:

@@ -169,7 +169,7 @@ class Supervisor:
         self.pause()
         StartupChecks(plan, self.settings.stall, self.paths, self.docker, self.history, self.state, self.reporter).run()
         freeing.await_memory(plan, self.paths, self.state, self.reporter)
-        start_directory.make_empty(plan)
+        start_directory.prepare(plan)
         recipes.prepare(plan, self.settings, self.paths, self.state, self.reporter)
         starting.measure_weights(plan, self.settings.stall, self.state)
         low_memory.prepare(len(plan.cards), self.paths.proc, self.reporter, drop_caches=self.settings.drop_caches)

@@ -53,13 +53,19 @@ class OtherFamily:
         if version is None:
             return
         try:
-            self._socket = _bound(version, self._port)
+            held = _bound(version, self._port)
         except OSError as failed:
             # A node without the family has nobody who could listen there.
             if failed.errno == errno.EADDRINUSE:
                 self.problem = self._taken(version)
-        else:
-            self._systemd.store(NAME, self._socket.fileno())
+            return
+        if listening.listeners_of(version, self._port):
+            # Since a moment ago: nobody can from now on.
+            held.close()
+            self.problem = self._taken(version)
+            return
+        self._socket = held
+        self._systemd.store(NAME, held.fileno())
 
     def pass_on(self) -> None:
         """Leave the socket to the program that this process becomes, in the way of systemd."""
@@ -90,8 +96,8 @@ class OtherFamily:
         """Say who has the port; empty for a process of root outside containers, such as the site's gateway."""
         found = listening.listeners_of(version, self._port)
         others = [each for each in found if each.uid != 0 or _in_container(each)]
-        # A server at :: that accepts IPv4 has the port itself. Connections of an earlier server keep it for a minute.
-        if not others and (found or self._fixed is None or listening.has_ended_connections(self._port)):
+        # A server at :: that accepts IPv4 has the port itself.
+        if not others and (found or self._fixed is None):
             return ""
         who = ", ".join(map(listening.describe, others)) or "a process that does not listen yet"
         return f"Port {self._port} on {_FAMILIES[version][1]} is taken by {who}. {remedy('port-taken')}"
@@ -137,13 +143,20 @@ def _passed() -> socket.socket | None:
 
 
 def _bound(version: int, port: int) -> socket.socket:
-    """A socket without SO_REUSEADDR, which would let others bind the port as well."""
+    """A socket that has a port, so that nobody else can listen there.
+
+    It is bound with SO_REUSEADDR, as connections of an earlier server keep the port for a minute. Another process may
+    be bound there in the same way. Then the option is taken away, and listen() of that process fails: the kernel
+    compares the sockets again.
+    """
     family, address = _FAMILIES[version]
     taken = socket.socket(family)
     try:
         if version == 6:
             taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((address, port))
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError:
         taken.close()
         raise

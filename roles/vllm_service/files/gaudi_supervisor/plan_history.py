@@ -189,8 +189,9 @@ class PlanHistory:
         try:
             served, why_not = self._ways(found, digest)
             if reason.kind in ("port-taken", "rendezvous-port-taken"):
-                # A process that has a port decides nothing about plans: the earlier one would fail as well.
-                served = [each for each in served if decisions.ports_of(each.files) != decisions.ports_of(self.files)]
+                # The plan before has the same port and would fail too. Otherwise any local user could undo a change.
+                taken = decisions.ports_of(self.files, reason.kind)
+                served = [each for each in served if decisions.ports_of(each.files, reason.kind) != taken]
             if not served:
                 return False, why_not
             failed = Failed(reason.message_with_id, now, "", self.look())

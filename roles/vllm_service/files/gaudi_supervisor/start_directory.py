@@ -19,20 +19,22 @@ from .systemd import say
 MODE = 0o750
 
 
-def make_empty(plan: Plan) -> None:
+def prepare(plan: Plan) -> None:
     """Have a container start in an empty directory. Raises Failure if that is not possible."""
-    source = start_directory({"container": plan.container})
+    source = start_directory(plan.container)
     if not source:
         return
     folder = Path(source)
     try:
         if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
             # No instance has a dot in its name.
-            aside = folder.with_name(f"{folder.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}")
-            folder.rename(aside)
-            say(f"What the last container wrote to {folder} is in {aside}.")
+            previous = folder.with_name(f"{folder.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}")
+            folder.rename(previous)
+            say(f"What the last container wrote to {folder} is in {previous}.")
         folder.mkdir(mode=MODE, parents=True, exist_ok=True)
         folder.chmod(MODE)
     except OSError as failed:
-        said = f"{folder}, in which the server is to start, cannot be emptied ({failed.strerror})."
+        said = (
+            f"{folder}, in which the server is to start, cannot be prepared as an empty directory ({failed.strerror})."
+        )
         raise configuration("mount", f"{said} {words.remedy('mount')}") from failed
