@@ -25,8 +25,10 @@ _WORDY = ("explain", "warnings")
 # What stands before the first option of a command.
 _PROGRAM = "program"
 _NUMBER = re.compile(r"-\d")
-# Values with names in them: JSON, and parts behind a dot.
-_PARTS = re.compile(r"(?:^|[\s'])[{\[.]")
+# Names within a value: keys of JSON, NAME=, options, and parts behind a dot.
+_NAMES = re.compile(r"([\w-]+)[\"']?\s*[:=]|(?:^|[\s'\"])(?:--|\.)([A-Za-z][\w.-]*)")
+# Parts of many other names, so that they count at the end of one within a value only.
+_SHORT = re.compile(r"(?:^|[_.])(AUTH|PWD|PASS|KEYS?)$")
 # Who logs in, in an address; to the last @, since a password may hold any character.
 _LOGIN = re.compile(r"(?<=://)([^\s:@/?#]*)(:.*)?@", re.DOTALL)
 # The same of a proxy, whose address needs no scheme.
@@ -180,7 +182,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         old, new = before.get(name), after.get(name)
         if old == new:
             continue
-        secret = any(map(_looks_secret, (name, *(each for each in (old, new) if each and _PARTS.search(each)))))
+        secret = _is_secret(name) or any(map(_has_secret, (old, new)))
         shown_old, shown_new = ("" if secret else _shown(name, value) for value in (old, new))
         if old is None:
             found.append(f"{name}{shown_new} added")
@@ -193,9 +195,14 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return [printable(phrase) for phrase in found]
 
 
-def _looks_secret(text: str) -> bool:
-    """Whether a word of a text looks like the name of a secret."""
-    return any(SECRET.search(word.replace("-", "_")) for word in re.findall(r"[\w-]+", text.upper()))
+def _is_secret(name: str) -> bool:
+    return SECRET.search(name.upper().replace("-", "_")) is not None
+
+
+def _has_secret(value: str | None) -> bool:
+    """Whether a value has the name of a secret in it."""
+    names = [key or option for key, option in _NAMES.findall(value or "")]
+    return any(_is_secret(name) or _SHORT.search(name.upper().replace("-", "_")) for name in names)
 
 
 def _shown(name: str, value: str | None) -> str:

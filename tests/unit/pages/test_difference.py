@@ -113,9 +113,18 @@ def test_a_secret_is_never_shown(to: str | None) -> None:
     assert differences(after, PLAN) == [f"MY_ACCESS_TOKEN {'changed' if to else 'added'}"]
     keyed = changed("arguments", to=[*ARGUMENTS, "--api-key", "hunter2"])
     assert differences(PLAN, keyed) == ["--api-key added"]
-    for words in (["--x", '{"redis_password": "hunter2"}'], ["--x", ".token", "hunter2"]):
+    for words in (
+        ["--x", '{"redis_password": "hunter2"}'],
+        ["--x", '{"pwd":"hunter2"}'],
+        ["--x", ".token", "hunter2"],
+        ["--x", "a", ".auth", "hunter2"],
+    ):
         assert "hunter2" not in str(differences(PLAN, changed("arguments", to=[*ARGUMENTS, *words])))
-    assert differences(PLAN, changed("environment", "VLLM_X", to='{"password": "hunter2"}')) == ["VLLM_X added"]
+    for value in ('{"password": "hunter2"}', "a --hf-token hunter2", "token=hunter2"):
+        assert differences(PLAN, changed("environment", "VLLM_X", to=value)) == ["VLLM_X added"]
+    # A path is no name.
+    template = ["--chat-template", "./x_token_y.jinja"]
+    assert differences(PLAN, changed("arguments", to=[*ARGUMENTS, *template])) == [f"{' '.join(template)} added"]
 
 
 def test_long_values_are_cut_and_never_equal_beside_an_arrow() -> None:
