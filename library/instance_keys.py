@@ -69,6 +69,13 @@ options:
         description: A date, or a moment in UTC. Empty takes the end away.
         type: str
         default: ""
+  desired:
+    description:
+      - Digests of the keys that the inventory has now, for O(revoke) and O(ending). The node may not have its entries
+        yet.
+    type: list
+    elements: str
+    default: []
 requirements:
   - root (C(become))
 extends_documentation_fragment: attributes.node
@@ -168,6 +175,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "inventory": {"type": "list", "elements": "dict", "options": _KEY, "no_log": False},
     "add": {"type": "dict", "options": _KEY},
     "revoke": {"type": "str"},
+    "desired": {"type": "list", "elements": "str", "default": [], "no_log": True},
     "by": {"type": "str", "default": ""},
     "running": {"type": "bool", "default": False},
     "export": {"type": "bool", "default": False},
@@ -222,7 +230,7 @@ def wanted(held: Sequence[ApiKey], asked: Mapping[str, Any]) -> list[ApiKey]:
         return keys.without(held, asked["revoke"])
     if asked["ending"] is not None:
         ends = asked["ending"]["ends"]
-        return keys.ending(held, asked["ending"]["name"], keys.moment(ends) if ends else None)
+        return keys.ending(held, asked["ending"]["name"], keys.moment(ends) if ends else None, asked["desired"])
     return list(held)
 
 
@@ -320,6 +328,11 @@ def gone(before: Sequence[ApiKey], after: Sequence[ApiKey]) -> list[ApiKey]:
     return [key for key in before if key.digest not in left]
 
 
+def returns(revoked: Sequence[ApiKey], desired: Sequence[str]) -> bool:
+    """Whether the next run of site.yml brings one of these keys back."""
+    return any(key.origin == keys.INVENTORY or key.digest in desired for key in revoked)
+
+
 def differing(others: Mapping[Path, tuple[str, str]]) -> list[dict[str, str]]:
     """Return differences of permissions; ``others``: current and wanted ones by path."""
     return [difference(f"{path} (rights)", f"{has}\n", f"{wanted}\n") for path, (has, wanted) in others.items()]
@@ -347,7 +360,7 @@ def main() -> None:
         exported=[keys.written(key) for key in after] if module.params["export"] else [],
         guarded=guarded(instance),
         unread=unread(module, file.parent) if module.params["running"] and guarded(instance) else "",
-        of_inventory=any(key.origin == keys.INVENTORY for key in gone(before, after)),
+        of_inventory=returns(gone(before, after), module.params["desired"]),
         diff=[*differing(others), difference(str(file), lines(before), lines(after))],
     )
 

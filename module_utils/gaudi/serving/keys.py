@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -210,16 +210,16 @@ def without(held: Sequence[ApiKey], name: str) -> list[ApiKey]:
     return [key for key in held if key.digest not in gone]
 
 
-def ending(held: Sequence[ApiKey], name: str, ends: str | None) -> list[ApiKey]:
+def ending(held: Sequence[ApiKey], name: str, ends: str | None, desired: Collection[str] = ()) -> list[ApiKey]:
     """Set the end of a key.
 
-    Raises Refusal for an unknown name, and for a key that the inventory has, under this name or another one: its entry
-    says when the key ends.
+    desired: digests of the keys that the inventory has now. Raises Refusal for an unknown name, and for a key that the
+    inventory has or had, under this name or another one: its entry says when the key ends.
     """
     digests = {key.digest for key in _named(held, name)}
     entry = next((key.name for key in held if key.origin == INVENTORY and key.digest in digests), None)
-    if entry is not None:
-        called = "" if entry == name else f", called {entry} there"
+    if entry is not None or digests.intersection(desired):
+        called = "" if entry in (None, name) else f", called {entry} there"
         raise Refusal(
             "key_of_inventory",
             f"{name} is a key of the inventory{called}, which says when it ends. Change its entry in "

@@ -320,6 +320,16 @@ def test_the_life_of_a_key(instances: Path) -> None:
     assert (answer["changed"], answer["keys"], answer["of_inventory"]) == (True, [], True)
 
 
+def test_a_revoked_key_that_only_the_inventory_of_this_run_has_is_told(instances: Path) -> None:
+    """It was exported and copied, and site.yml has not run since."""
+    run(add={"name": "alice", "digest": DIGEST})
+    refused = run(ending={"name": "alice", "ends": "2030-12-31"}, desired=[DIGEST])
+    assert refused["refused_id"] == "key_of_inventory"
+    assert run(revoke="alice", desired=[DIGEST])["of_inventory"] is True
+    run(add={"name": "bob", "digest": DIGEST})
+    assert run(revoke="bob", desired=["0" * 64])["of_inventory"] is False
+
+
 def test_check_mode_makes_nothing(instances: Path) -> None:
     answer = run(add={"name": "alice", "digest": DIGEST}, check=True)
     assert (answer["changed"], names(answer)) == (True, ["alice"])
