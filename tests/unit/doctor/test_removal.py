@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 import string
 
@@ -225,6 +226,15 @@ def test_a_text_with_more_names_than_can_be_removed_is_left_out() -> None:
 
 def test_a_name_of_a_large_cluster_is_removed() -> None:
     assert one("qnode3999 asks QNODE0001", host=[f"qnode{number:04}" for number in range(4000)]) == "host-1 asks host-1"
+
+
+def test_words_of_a_text_in_another_order_leave_it_in() -> None:
+    words = ["device", "error", "failed", "firmware", "card", "load"]
+    orders = itertools.chain.from_iterable(itertools.permutations(words, length) for length in range(2, 7))
+    names = ["-".join(order) for order in orders]
+    text = f"{' '.join(words)}: {' '.join(reversed(words))}"
+    assert len(names) > 1900
+    assert remove([text], [{}, {"user": names, "host": [f"{name}-card" for name in names]}], [0]).texts == [text]
 
 
 def test_a_node_leaves_no_text_of_others_out_and_no_name_of_others_in() -> None:
