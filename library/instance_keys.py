@@ -125,7 +125,9 @@ exported:
   elements: str
   sample: ["sha256:0d599f0ec05c3bda8c3b8a68c32a1b47e1b2f9b6a0b0cc0b4b1f6f6f6b8a2e11 alice"]
 guarded:
-  description: Whether the plan on the node has the instance ask for keys; V(null) where there is no plan.
+  description: >-
+    Whether the plan on the node has the instance ask for keys. Without a readable plan, V(true) where there are keys,
+    and V(null) where there are none.
   returned: always
   type: bool
   sample: true
@@ -302,11 +304,13 @@ def difference(header: str, before: str, after: str) -> dict[str, str]:
 
 
 def guarded(instance: str) -> bool | None:
-    """Whether the plan on the node needs keys; None without a readable plan."""
+    """Whether the plan on the node needs keys, or there are keys and no readable plan; None without either."""
     with contextlib.suppress(Damaged):
         plan = read_json(INSTANCES / instance / "plan.json")
-        return None if plan is None else plan.get("guarded") is True
-    return None
+        if plan is not None:
+            return plan.get("guarded") is True
+    # Its server may run, and reads these.
+    return True if (INSTANCES / instance / paths.KEYS_FILE).exists() else None
 
 
 def unread(module: AnsibleModule, folder: Path) -> str:

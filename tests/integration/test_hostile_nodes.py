@@ -231,6 +231,16 @@ def test_a_node_that_fails_keeps_no_key_from_being_revoked_on_others(nodes: Node
     assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
 
 
+@pytest.mark.parametrize("entry", ["sha256:zz", "{{ nobody_defined_this }}"])
+def test_a_wrong_entry_of_the_inventory_keeps_no_key_from_being_revoked(nodes: Nodes, entry: str) -> None:
+    answers = {"good1": {"instance_keys": KEYS}}
+    said, failed = nodes.run("keys.yml", answers, instance="chat", revoke="alice", vllm_service_api_keys=entry)
+    assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
+    # Nobody can tell whether it comes back.
+    assert failed == {"good1": 1}
+    assert "cannot be read" in said
+
+
 def limited(playbook: str, folder: Path) -> str:
     """A copy of a playbook whose tasks are given up after five seconds, where they have a limit."""
     text = re.sub(r"(?m)^  timeout: \d+$", "  timeout: 5", (ROOT / "playbooks" / playbook).read_text())

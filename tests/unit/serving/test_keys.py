@@ -377,6 +377,11 @@ def test_whether_the_plan_asks_for_keys_is_told(instances: Path) -> None:
     ):
         (instances / "chat/plan.json").write_text(content)
         assert run()["guarded"] is guarded
+    # A server may read these while nobody can tell what its plan was.
+    run(add={"name": "alice", "digest": DIGEST})
+    assert run()["guarded"] is True
+    (instances / "chat/plan.json").unlink()
+    assert run(revoke="alice")["changed"] is True
 
 
 @pytest.mark.parametrize(
