@@ -231,6 +231,15 @@ def test_a_node_that_fails_keeps_no_key_from_being_revoked_on_others(nodes: Node
     assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
 
 
+def test_a_node_without_a_key_of_that_name_is_named(nodes: Nodes) -> None:
+    """It may have the same key under another name."""
+    other = {**KEYS, "keys": [{"name": "inventory-1", "origin": "inventory", "ends": None}]}
+    answers = {"good1": {"instance_keys": KEYS}, "other1": {"instance_keys": other}}
+    said, _ = nodes.run("keys.yml", answers, instance="chat", revoke="alice")
+    assert "other1 has no key alice of chat" in " ".join(said.split())
+    assert "good1 has no key" not in said
+
+
 @pytest.mark.parametrize("entry", ["sha256:zz", "{{ nobody_defined_this }}"])
 def test_a_wrong_entry_of_the_inventory_keeps_no_key_from_being_revoked(nodes: Nodes, entry: str) -> None:
     answers = {"good1": {"instance_keys": KEYS}}
