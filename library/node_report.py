@@ -170,9 +170,9 @@ report:
           converter's record), or V(unknown) (no record of ours). No content is read.
         - V(source), V(repository), V(revision) and V(fetched) are of the record; V(verified) is when every byte was
           last read again, empty if never since; V(used_by) has the instances whose plan uses it, running or not.
-        - V(damaged_plans) has the instances whose plan cannot be read, so that nobody knows what they use; V(storage)
-          the file system that the root is, or would be, on; V(giving) whether the node gives a folder to others, or a
-          run that was cut off left that behind; V(rsync) whether the node has rsync.
+        - V(damaged_plans) has the instances whose plan cannot be read, so what they use is unknown; V(storage) has
+          the file system that the root is, or would be, on; V(giving) says whether the node gives a folder to others,
+          or a run that was cut off left that behind; V(rsync) whether the node has rsync.
       type: dict
       sample:
         folders:

@@ -54,7 +54,7 @@ _API_SERVER = re.compile(r"api_?server", re.IGNORECASE)
 _OF_API_SERVER = re.compile(r"(?:serving(?:_\w{1,60})?|\w{0,60}_parsers?|chat_utils|protocol|run_batch)\.py\b")
 # uvicorn, of an exception that no handler took. Its traceback has no prefix.
 _UNHANDLED = re.compile(r"ERROR: +Exception in ASGI application")
-# What an engine prints every ten seconds once it has had requests (vllm/v1/metrics/loggers.py).
+# An engine prints this every ten seconds, as soon as it has requests (vllm/v1/metrics/loggers.py).
 _THROUGHPUT = re.compile(r"Avg prompt throughput: ")
 # Handlers of exceptions of an engine and its workers (vllm/v1/engine/core.py and v1/executor/multiproc_executor.py).
 _ENGINE_FAILED = re.compile(r"(?:EngineCore|WorkerProc) (?:encountered a fatal error|hit an exception|failed to start)")

@@ -314,8 +314,11 @@ def _cleaned(text: str, values: Mapping[str, str], words: Mapping[str, frozenset
     # A name also ends where a number begins that is removed.
     alone = _blanked(low, spans)
     there = {*_WORD.findall(low), *_WORD.findall(alone)}
-    shown = (value for value in values if words[value] <= there and (value in low or value in alone))
-    names = {value: values[value] for value in shown if values[value] in NAMES}
+    names = {
+        value: kind
+        for value, kind in values.items()
+        if kind in NAMES and words[value] <= there and (value in low or value in alone)
+    }
     if len(numbers) + len(names) > MOST_LEARNED:
         return TOO_MANY
     spans += [*_known(low, names), *_known(alone, names)]

@@ -36,7 +36,7 @@ def folders_in(part: Mapping[str, object]) -> dict[str, Any]:
 
 
 def unknown_users(part: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each plan that is damaged, so that nobody knows what it uses."""
+    """Return a sentence for each damaged plan: what its instance uses is unknown."""
     return [
         f"{paths.INSTANCES}/{name}/plan.json is damaged: which folders {name} uses is not known."
         for name in instance_names(part.get("damaged_plans"))

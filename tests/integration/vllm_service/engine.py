@@ -25,6 +25,10 @@ NODE = Path(os.environ["FAKE_NODE"])
 LOG, STATUS, ARMED, HEARD = (NODE / f"container.{kind}" for kind in ("log", "status", "armed", "heard"))
 
 
+# Seconds between two looks at the files that a test and other processes write: nothing reports their changes.
+PAUSE = 0.02
+
+
 def unread() -> int:
     """Count the bytes of our output that nobody has read yet."""
     return int.from_bytes(fcntl.ioctl(1, termios.FIONREAD, bytes(4)), sys.byteorder)
@@ -53,7 +57,7 @@ def follow(position: int) -> int:
             if (NODE / "engine_down").exists():
                 print("error waiting for container: unexpected EOF", file=sys.stderr)
                 return 125
-            time.sleep(0.02)
+            time.sleep(PAUSE)
 
 
 def run(arguments: list[str]) -> int:
@@ -62,6 +66,7 @@ def run(arguments: list[str]) -> int:
     if refusal := scenario.get("refuse"):
         print(refusal["text"], file=sys.stderr)
         return int(refusal["status"])
+    # The engine takes so long to create a container.
     time.sleep(scenario.get("create_delay", 0))
     labels = dict(arguments[position + 1].split("=", 1) for position, word in enumerate(arguments) if word == "--label")
     for left in (STATUS, HEARD):
@@ -77,7 +82,7 @@ def run(arguments: list[str]) -> int:
         )
     # A signal before its handlers are set would end it without a status.
     while not ARMED.exists() and process.poll() is None:
-        time.sleep(0.01)
+        time.sleep(PAUSE)
     ARMED.unlink()
     if (NODE / "passed").exists():
         # What the runtime puts into the container's own /dev.
@@ -95,7 +100,7 @@ def stop(pid: int, grace: float) -> None:
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline and not STATUS.exists():
-        time.sleep(0.02)
+        time.sleep(PAUSE)
     if not STATUS.exists():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
